@@ -264,7 +264,7 @@ impl KernelContext {
         args: String,
     ) -> Result<ToolRun, ToolError> {
         if let Some(server) = &tool.server {
-            return self.server_tool_run(caller, server, tool, args);
+            return self.mcp_tool_run(caller, server, tool, args);
         }
         let command = caller
             .program
@@ -284,7 +284,7 @@ impl KernelContext {
         Ok(Box::new(move |out| tool_handler.call(args, out)))
     }
 
-    fn server_tool_run(
+    fn mcp_tool_run(
         &self,
         caller: &ToolCaller<'_>,
         server: &str,

@@ -87,7 +87,7 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
             | Fact::Child(
                 ChildFact::Ended { .. } | ChildFact::Started { .. } | ChildFact::Reported { .. },
             )
-            | Fact::Control(ControlFact::Frozen)
+            | Fact::Control(ControlFact::StoppedWithoutCalls)
             | Fact::Budget(_) => false,
         }),
     }

@@ -12,8 +12,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use dormouse_kernel::process::{
-    Child, GatheredEnvironment, HostContext, Image, MissingServerTool, add_environment,
-    add_server_tools,
+    Child, GatheredEnvironment, HostContext, Image, MissingMcpTool, add_environment, add_mcp_tools,
 };
 use dormouse_kernel::program::{EnvCommand, EnvVar, Program};
 use dormouse_proto::command::Command;
@@ -102,7 +101,7 @@ pub(crate) enum StartContextError {
     #[error("the tool server `{name}` cannot be used: {error}")]
     Server { name: Arc<str>, error: ToolError },
     #[error(transparent)]
-    Tool(#[from] MissingServerTool),
+    Tool(#[from] MissingMcpTool),
 }
 
 impl From<StartContextError> for StartError {
@@ -156,7 +155,7 @@ impl StartContext {
         if let Some(env_info) = self.env_info {
             add_environment(image, program, host_context, &env_info, now_ms());
         }
-        Ok(add_server_tools(image, program, &self.offers)?)
+        Ok(add_mcp_tools(image, program, &self.offers)?)
     }
 }
 

@@ -243,8 +243,8 @@ impl ExportRequest {
             made_by: concat!("dormouse ", env!("CARGO_PKG_VERSION")).to_owned(),
             at_ms: self.cut.at_ms,
             scope: self.scope,
-            of: first.local_id(),
-            last: self.last_pid,
+            exported_pid: first.local_id(),
+            last_pid: self.last_pid,
             redaction: if self.redact.is_some() {
                 Redaction::Redacted
             } else {

@@ -49,9 +49,9 @@ pub struct CollectionRequest<'a> {
     /// Whether contents and processes are kept while a record that may need them cannot be read.
     pub unreadable: UnreadablePolicy,
     /// Whether anything is written.
-    pub purpose: SweepMode,
+    pub mode: SweepMode,
     /// The size of the work units.
-    pub bounds: SweepLimits,
+    pub limits: SweepLimits,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
     /// Called with the deleted processes as soon as the store has deleted them, even if a later
@@ -114,13 +114,13 @@ pub fn collect(
         retention,
         in_use,
         unreadable,
-        purpose,
-        bounds,
+        mode,
+        limits,
         now_ms,
         on_deleted,
         watch,
     } = request;
-    let mark = match purpose {
+    let mark = match mode {
         SweepMode::Free => MarkGuard {
             store,
             token: store.begin_mark(owner)?,
@@ -138,7 +138,7 @@ pub fn collect(
     };
     if planner.update_inventory(&mut garbage)? == SweepOutcome::Done {
         garbage.deletions = planner.select_deletions(retention, in_use, unreadable, now_ms)?;
-        if purpose == SweepMode::Free {
+        if mode == SweepMode::Free {
             commit_deletions(store, owner, now_ms, &mut garbage.deletions, on_deleted)?;
             planner.update_inventory(&mut garbage)?;
         }
@@ -146,16 +146,16 @@ pub fn collect(
     let DeletionPlanner {
         inventory, watch, ..
     } = planner;
-    let not_yet_deleted = if purpose == SweepMode::Free {
+    let not_yet_deleted = if mode == SweepMode::Free {
         Deletions::default()
     } else {
         garbage.deletions.clone()
     };
-    let losses = inventory.losses(&not_yet_deleted);
-    garbage.live_contents = inventory.live_contents(&losses);
+    let removals = inventory.removals(&not_yet_deleted);
+    garbage.live_contents = inventory.live_contents(&removals);
     let missing = store.processes()?.all_losses().map(str::to_owned).collect();
     garbage.unreadable = [missing, inventory.unreadable()].concat();
-    if garbage.swept.progress == SweepOutcome::Done {
+    if garbage.swept.outcome == SweepOutcome::Done {
         let keeps_all = unreadable == UnreadablePolicy::KeepAll && !garbage.unreadable.is_empty();
         let contents = if keeps_all {
             KeptContents::All
@@ -172,8 +172,8 @@ pub fn collect(
                 inventory,
                 contents,
                 deletions,
-                purpose,
-                bounds,
+                mode,
+                limits,
                 watch,
             },
         )?;
@@ -223,8 +223,8 @@ impl DeletionPlanner<'_, '_> {
         }
         let report = report?;
         garbage.read += report.records;
-        garbage.swept.progress = report.progress;
-        Ok(report.progress)
+        garbage.swept.outcome = report.outcome;
+        Ok(report.outcome)
     }
 
     /// Selects what the rules delete. If lost records, acknowledged or not, may include a
@@ -249,14 +249,14 @@ impl DeletionPlanner<'_, '_> {
             retention
         };
         let ended_ms = |pid| self.inventory.ended_ms(pid);
-        let generation_start = |pid, floor| self.inventory.generation_before(pid, floor);
+        let history_start = |pid, floor| self.inventory.history_start_for(pid, floor);
         let checkpoints = self.store.checkpoints()?;
         Ok(retention.deletions(
             &listing.rows,
             checkpoints,
             &in_use(),
             ended_ms,
-            generation_start,
+            history_start,
             now_ms,
         ))
     }

@@ -26,5 +26,5 @@ pub use store::{
     Batch, BlobReader, Journal, KeyFault, OwnerToken, ProcessListing, Store, StoreError, SyncLevel,
     TempFileChange, Unreadable, WriteOp,
 };
-pub(crate) use tool::Watcher;
+pub(crate) use tool::SharedObserver;
 pub use tool::{CallObserver, OutputFull, OutputSink, Tool, ToolError};

@@ -48,7 +48,7 @@ use crate::context::KernelContext;
 use crate::environment::StartContextError;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, ProcessView};
-use crate::ports::Watcher;
+use crate::ports::SharedObserver;
 use crate::read_pool::ReadError;
 use crate::supervisor::{RunMessage, SupervisorMessage};
 
@@ -95,7 +95,7 @@ pub(crate) struct Delivery {
     pub(crate) input: Input,
     /// The inbox slot that the input occupies until it is handled; for a message, until its turn
     /// begins.
-    pub(crate) inbox_permit: Option<OwnedSemaphorePermit>,
+    pub(crate) inbox_slot: Option<OwnedSemaphorePermit>,
     /// Where the answer goes, by the request id in `input`.
     pub(crate) reply_to: Option<(Arc<str>, ReplyTo)>,
     /// Notified when the input is durable.
@@ -108,14 +108,14 @@ pub(crate) struct Delivery {
 pub(crate) struct ReplyTo {
     pub(crate) reply: oneshot::Sender<Answer>,
     /// Receives progress reports of a tool.
-    pub(crate) watcher: Option<Watcher>,
+    pub(crate) observer: Option<SharedObserver>,
 }
 
 impl From<oneshot::Sender<Answer>> for ReplyTo {
     fn from(reply: oneshot::Sender<Answer>) -> Self {
         Self {
             reply,
-            watcher: None,
+            observer: None,
         }
     }
 }
@@ -125,7 +125,7 @@ impl Delivery {
     pub(crate) fn internal(input: Input) -> Self {
         Self {
             input,
-            inbox_permit: None,
+            inbox_slot: None,
             reply_to: None,
             durable_reply: None,
             turn_request: None,
@@ -189,7 +189,7 @@ pub(crate) struct RunningProcess {
     turn_waiters: TurnWaiters,
     pending_commits: VecDeque<PendingCommit>,
     /// Inbox slots of messages that wait for the next turn.
-    waiting_permits: Vec<OwnedSemaphorePermit>,
+    waiting_slots: Vec<OwnedSemaphorePermit>,
     /// The tasks of the calls in flight.
     call_tasks: BTreeMap<CallId, JoinHandle<()>>,
     /// The tasks of summaries that no call waits for. Dropping the set aborts them.
@@ -211,7 +211,7 @@ struct PendingCommit {
     durable_reply: Option<DurableReply>,
     ended_turns: EndedTurns,
     /// Inbox slots that are released once the facts are durable.
-    inbox_permits: Vec<OwnedSemaphorePermit>,
+    inbox_slots: Vec<OwnedSemaphorePermit>,
     /// The process at this fact, and the requester of the copy.
     copy: Option<(CopyReply, ProcessCopy)>,
 }
@@ -251,7 +251,7 @@ impl Actor for ProcessActor {
             turn_span: None,
             turn_waiters: TurnWaiters::default(),
             pending_commits: VecDeque::new(),
-            waiting_permits: Vec::new(),
+            waiting_slots: Vec::new(),
             call_tasks: BTreeMap::new(),
             summary_tasks: JoinSet::new(),
             incoming_reads: IncomingReads::default(),
@@ -320,7 +320,7 @@ impl RunningProcess {
     fn handle_input(&mut self, delivery: Delivery) {
         let Delivery {
             input,
-            mut inbox_permit,
+            mut inbox_slot,
             reply_to,
             durable_reply,
             mut turn_request,
@@ -372,13 +372,13 @@ impl RunningProcess {
                 // An incoming content is acknowledged once its read has come back and is durable.
                 None => self.incoming_reads.push(
                     read,
-                    inbox_permit.take(),
+                    inbox_slot.take(),
                     durable_reply.take(),
                     turn_request.take(),
                 ),
             }
         }
-        let released = self.take_released_permits(inbox_permit, is_message);
+        let released = self.take_released_slots(inbox_slot, is_message);
         let first = self.last_fact.plus(1);
         let ended_turns = self
             .turn_waiters
@@ -392,19 +392,19 @@ impl RunningProcess {
 
     /// Takes the inbox slots that this input releases. A message keeps its slot until its turn
     /// begins.
-    fn take_released_permits(
+    fn take_released_slots(
         &mut self,
-        inbox_permit: Option<OwnedSemaphorePermit>,
+        inbox_slot: Option<OwnedSemaphorePermit>,
         is_message: bool,
     ) -> Vec<OwnedSemaphorePermit> {
         let mut released = Vec::new();
         if is_message {
-            self.waiting_permits.extend(inbox_permit);
+            self.waiting_slots.extend(inbox_slot);
         } else {
-            released.extend(inbox_permit);
+            released.extend(inbox_slot);
         }
         if self.state.waiting_messages() == 0 {
-            released.append(&mut self.waiting_permits);
+            released.append(&mut self.waiting_slots);
         }
         released
     }
@@ -448,7 +448,7 @@ impl RunningProcess {
         effects: Vec<Effect>,
         durable_reply: Option<DurableReply>,
         ended_turns: EndedTurns,
-        inbox_permits: Vec<OwnedSemaphorePermit>,
+        inbox_slots: Vec<OwnedSemaphorePermit>,
     ) {
         self.cancel_abandoned_calls(&effects);
         let facts: Arc<[Fact]> = facts.into();
@@ -463,7 +463,7 @@ impl RunningProcess {
             view,
             durable_reply,
             ended_turns,
-            inbox_permits,
+            inbox_slots,
             copy: None,
         };
         let is_durable = facts.is_empty() || !self.context.has_store;
@@ -550,7 +550,7 @@ impl RunningProcess {
             // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(process_copy);
         }
-        drop(pending.inbox_permits);
+        drop(pending.inbox_slots);
         for effect in pending.effects {
             self.execute_effect(effect);
         }

@@ -9,7 +9,7 @@
 //! is the root of a new tree without files; a branch has the files of the original tree up to the
 //! cut.
 
-mod pieces;
+mod parts;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use self::pieces::LoadFilesError;
+use self::parts::LoadFilesError;
 use self::tree::{PreparedReply, TreeFiles};
 use crate::checkpoint::{self, CheckpointMessage, CommitError, LogRecord};
 use crate::content_cache::ContentCache;
@@ -149,7 +149,7 @@ impl TempFileTrees {
         let myself = self.myself.clone();
         let content_cache = self.content_cache.clone();
         self.readers.spawn_blocking(move || {
-            let result = pieces::load_files(&*store, &content_cache, root);
+            let result = parts::load_files(&*store, &content_cache, root);
             drop(store);
             // If the actor has stopped, no request waits for the result.
             let _ = myself.cast(TempFilesMessage::Loaded { root, result });
@@ -238,7 +238,7 @@ impl TempFileTrees {
     fn reply_with_content(
         &mut self,
         (id, version): FileVersion,
-        pieces: FileParts<Content>,
+        parts: FileParts<Content>,
         reply: TempFileReplySender,
     ) {
         let send_content = move |content: Result<Content, Unreadable>| {
@@ -251,11 +251,11 @@ impl TempFileTrees {
                 content,
             }));
         };
-        if let Some(content) = pieces::single_piece(&pieces) {
+        if let Some(content) = parts::single_part(&parts) {
             return send_content(Ok(content));
         }
         self.readers
-            .spawn_blocking(move || send_content(pieces::join_pieces(&pieces)));
+            .spawn_blocking(move || send_content(parts::join_parts(&parts)));
     }
 
     fn on_tree_ended(&mut self, root: Pid) {

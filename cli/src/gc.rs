@@ -80,14 +80,14 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     let options = store_options(&args.store.key)?;
     let mut stop = StopSignals::listen()?;
     let is_stopped = Arc::new(AtomicBool::new(false));
-    let purpose = if args.dry_run {
+    let mode = if args.dry_run {
         SweepMode::Count
     } else {
         SweepMode::Free
     };
     let mut collecting = tokio::task::spawn_blocking({
         let is_stopped = is_stopped.clone();
-        move || collect_garbage(&args, options, purpose, &is_stopped)
+        move || collect_garbage(&args, options, mode, &is_stopped)
     });
     let mut stop_code = 0;
     let joined = tokio::select! {
@@ -105,12 +105,12 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     };
     let collected = joined.map_err(|error| Failure::Run(error.to_string()))?;
     let (garbage, lost) = collected.map_err(KernelError::from)?;
-    print_report(&garbage, purpose)?;
+    print_report(&garbage, mode)?;
     if !lost.is_empty() {
         print_losses(&mut terminal::stdout(), &lost, false)?;
         return Ok(ExitCode::from(3));
     }
-    Ok(match garbage.swept.progress {
+    Ok(match garbage.swept.outcome {
         SweepOutcome::Done => ExitCode::SUCCESS,
         SweepOutcome::Interrupted => ExitCode::from(stop_code),
     })
@@ -120,10 +120,10 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
 fn collect_garbage(
     args: &Gc,
     options: Options,
-    purpose: SweepMode,
+    mode: SweepMode,
     is_stopped: &AtomicBool,
 ) -> Result<(CollectionReport, Vec<String>), StoreError> {
-    let (store, owner) = open(args, options, purpose)?;
+    let (store, owner) = open(args, options, mode)?;
     let unreadable = if args.despite_damage {
         UnreadablePolicy::Discard
     } else {
@@ -137,8 +137,8 @@ fn collect_garbage(
         // No process runs while this command has the store open.
         in_use: &BTreeSet::new,
         unreadable,
-        purpose,
-        bounds: SweepLimits {
+        mode,
+        limits: SweepLimits {
             live_percent: args.live_percent,
             ..SweepLimits::default()
         },
@@ -161,9 +161,9 @@ fn collect_garbage(
 fn open(
     args: &Gc,
     options: Options,
-    purpose: SweepMode,
+    mode: SweepMode,
 ) -> Result<(LogStore, OwnerToken), StoreError> {
-    match purpose {
+    match mode {
         SweepMode::Count => Ok((options.read_only(&args.store.folder)?, OwnerToken(0))),
         SweepMode::Free => {
             let store = options.open(&args.store.folder)?;
@@ -203,7 +203,7 @@ fn now_ms() -> u64 {
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn print_report(garbage: &CollectionReport, purpose: SweepMode) -> std::io::Result<()> {
+fn print_report(garbage: &CollectionReport, mode: SweepMode) -> std::io::Result<()> {
     let CollectionReport {
         deletions,
         live_contents,
@@ -211,7 +211,7 @@ fn print_report(garbage: &CollectionReport, purpose: SweepMode) -> std::io::Resu
         swept,
         ..
     } = garbage;
-    let (deleted, freed) = match purpose {
+    let (deleted, freed) = match mode {
         SweepMode::Count => ("would delete", "would free"),
         SweepMode::Free => ("deleted", "freed"),
     };
@@ -223,7 +223,7 @@ fn print_report(garbage: &CollectionReport, purpose: SweepMode) -> std::io::Resu
         deletions.processes.len(),
         deletions.histories.len()
     )?;
-    if swept.progress == SweepOutcome::Interrupted {
+    if swept.outcome == SweepOutcome::Interrupted {
         writeln!(
             out,
             "stopped early: what was deleted stays deleted, and the next gc continues to free space"

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::Conversation;
-use dormouse::message::{Block, Message, Role};
+use dormouse::message::{Block, Message, Raw, Role};
 use dormouse::server_tool::{ServerBlock, server_blocks};
 use serde_json::{Value, json};
 
@@ -110,7 +110,10 @@ fn as_text(block: &Block) -> String {
         }
         Block::Media { media, .. } => format!("[{} {}]", media.media_type, media.fd),
         Block::Opaque(raw) => match server_blocks(block) {
-            blocks if blocks.is_empty() => format!("[{} only] {}", raw.format, raw.json),
+            blocks if blocks.is_empty() => match Raw::note_in(block) {
+                Some(note) => format!("[note] {note}"),
+                None => format!("[{} only] {}", raw.format, raw.json),
+            },
             blocks => server_text(&blocks),
         },
     }
@@ -142,11 +145,12 @@ fn server_text(blocks: &[ServerBlock]) -> String {
             true => format!(" … ({chars} characters)"),
             false => String::new(),
         };
-        let media = output
-            .media
-            .iter()
-            .map(|media| format!(" [{}]", media.media_type));
-        let media: String = media.collect();
+        let media = output.media.iter().map(|media| match &media.name {
+            Some(name) => format!(" [{name}, {}]", media.media_type),
+            None => format!(" [{}]", media.media_type),
+        });
+        let missing = output.missing.iter().map(|file| format!(" [{file}]"));
+        let media: String = media.chain(missing).collect();
         lines.push(format!("[{kind} of {tool}] {shown}{rest}{media}"));
     }
     lines.join("\n")
@@ -155,7 +159,10 @@ fn server_text(blocks: &[ServerBlock]) -> String {
 fn server_json(block: &ServerBlock) -> Value {
     let output = block.output.as_ref().map(|output| {
         let media: Vec<_> = output.media.iter().map(|media| &media.media_type).collect();
-        json!({ "text": output.text, "is_error": output.is_error, "media": media })
+        json!({
+            "text": output.text, "is_error": output.is_error, "media": media,
+            "missing": output.missing,
+        })
     });
     json!({ "tool": block.tool, "calls": block.calls, "args": block.input, "output": output })
 }

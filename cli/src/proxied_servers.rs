@@ -10,7 +10,7 @@ use dormouse::Kernel;
 use dormouse::host::{Permissions, ServerEnvironment, parse_env_file};
 use dormouse::program::{Program, bundle_name, parse_servers};
 use dormouse::server::{Server, ServerCommand, ServerValue, Transport};
-use dormouse_mcp_server::{FileExport, ProxySettings, Upstream, proxy_program};
+use dormouse_mcp_server::{FileExport, ProxiedTools, ProxySettings, proxy_program};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, file_failure};
@@ -143,11 +143,11 @@ impl ProxiedServers {
             .iter()
             .map(|server| server.name.to_string())
             .collect();
-        let upstream = Upstream {
+        let proxied = ProxiedTools {
             tools: Vec::new(),
             servers: Some((SERVERS_FILE.to_owned(), names)),
         };
-        let program = proxy_program(settings, &upstream);
+        let program = proxy_program(settings, &proxied);
         let mut sources = BTreeMap::from([
             (PROGRAM_FILE.to_owned(), program.into()),
             (SERVERS_FILE.to_owned(), self.declaration.clone().into()),

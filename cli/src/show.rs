@@ -273,7 +273,7 @@ fn print_head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> 
     writeln!(
         out,
         "of process {} {scope}{redacted}, as it stood at {}",
-        head.of,
+        head.exported_pid,
         date_and_time(head.at_ms)
     )?;
     writeln!(
@@ -331,7 +331,7 @@ fn head_json(
         .map(|all| all.iter().map(as_json).collect());
     json!({
         "export": manifest.id.to_string(),
-        "of": head.of.0,
+        "of": head.exported_pid.0,
         "scope": match head.scope { Scope::Process => "process", Scope::Tree => "tree" },
         "redacted": head.redaction == Redaction::Redacted,
         "at_ms": head.at_ms,

@@ -102,7 +102,7 @@ static STORE: LazyLock<Forged> = LazyLock::new(|| {
         vec![WriteOp::Checkpoint {
             id: CheckpointId(1),
             label: "here".into(),
-            of: Pid(1),
+            pid: Pid(1),
             root: Pid(1),
             scope: Scope::Tree,
             members: vec![Pid(1), Pid(2)],

@@ -238,7 +238,7 @@ pub fn facts() -> Vec<Vec<u8>> {
             by: dormouse_proto::record::Caller::Host,
         },
         Fact::Control(ControlFact::Stopped),
-        Fact::Control(ControlFact::Frozen),
+        Fact::Control(ControlFact::StoppedWithoutCalls),
         Fact::Control(ControlFact::Continued),
         Fact::Budget(BudgetChange::Returned {
             call,

@@ -12,7 +12,7 @@ use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
     Birth, CheckpointInfo, CheckpointReply, ChildEvent, Completion, Effect, FetchedFile,
     GatheredEnvironment, HostContext, HostRequest, HostTool, Input, Preloads, ShownPreload, State,
-    Work, add_environment, add_server_tools, initial_image,
+    Work, add_environment, add_mcp_tools, initial_image,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::{Envelope, TOOL_SET, TransferredDescriptor};
@@ -483,7 +483,7 @@ fn tool_of_a_server(text: &str) -> String {
         offer(schema),
         offer(json!({ "properties": { text: {} } }).to_string()),
     ];
-    add_server_tools(&mut image, &program, &offers).expect("all are offered");
+    add_mcp_tools(&mut image, &program, &offers).expect("all are offered");
     let tools = run_of(image, program).request().tools;
     let (described, named) = (&tools[tools.len() - 2], &tools[tools.len() - 1]);
     let of = |tool: &ToolSpec| {

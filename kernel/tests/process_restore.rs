@@ -359,7 +359,7 @@ fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
     assert_eq!(branch, expected, "all else is as it was");
     assert_eq!(
         with_start_mode(image, StartMode::Stopped).control,
-        Control::Frozen
+        Control::StoppedWithoutCalls
     );
 }
 

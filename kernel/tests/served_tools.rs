@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::process::{
     Birth, Completion, Effect, HostContext, HostRequest, HostTool, Image, Input, Preloads, Signal,
-    State, Work, add_server_tools, decide, evolve, initial_image, tools_of_new_process,
+    State, Work, add_mcp_tools, decide, evolve, initial_image, tools_of_new_process,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::TOOL_SET;
@@ -71,7 +71,7 @@ fn image(program: &Program, around: &HostContext) -> Image {
 fn given(program: &Program, offers: &[OfferedTool]) -> Image {
     let around = HostContext::new(&TOOL_SET);
     let mut image = image(program, &around);
-    add_server_tools(&mut image, program, offers).unwrap();
+    add_mcp_tools(&mut image, program, offers).unwrap();
     image
 }
 
@@ -257,7 +257,7 @@ fn a_tool_that_was_chosen_and_is_not_offered_is_named() {
     let offers = [offer("s", "here", Access::Read)];
     let strict = program("");
     let around = HostContext::new(&TOOL_SET);
-    let error = add_server_tools(&mut image(&strict, &around), &strict, &offers).unwrap_err();
+    let error = add_mcp_tools(&mut image(&strict, &around), &strict, &offers).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the tool server `s` offers no tool `gone`. It offers: here"
@@ -275,7 +275,7 @@ fn the_host_replaces_the_tools_of_a_process_that_has_asked_no_model() {
     let host = Arc::new(HostContext::new(&TOOL_SET));
     let old = offer("s", "old", Access::Read);
     let mut image = image(&program, &host);
-    add_server_tools(&mut image, &program, std::slice::from_ref(&old)).unwrap();
+    add_mcp_tools(&mut image, &program, std::slice::from_ref(&old)).unwrap();
     let offers = [old, offer("s", "new", Access::Read)];
     let (tools, external) = tools_of_new_process(&program, &host, &offers).unwrap();
     let born = State::from_image(Pid(1), program, host, image).unwrap();
@@ -330,7 +330,7 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
     let first = program(text);
     let host = around("finds", Access::Write);
     let mut image = image(&first, &host);
-    add_server_tools(&mut image, &first, &[offer("s", "t", Access::Write)]).unwrap();
+    add_mcp_tools(&mut image, &first, &[offer("s", "t", Access::Write)]).unwrap();
     let born = State::from_image(Pid(1), first, around("finds", Access::Write), image).unwrap();
     // Another life of the kernel: the host says other things of its tool, and allows other things.
     let bytes = codec::encode(

@@ -9,6 +9,7 @@ use dormouse_kernel::process::{
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::TOOL_SET;
+use dormouse_proto::budget::NANOS_PER_UNIT;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Raw};
@@ -24,7 +25,8 @@ const PNG: &str = "iVBORw0KGgo=";
 
 fn process() -> State {
     let text = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"list_fds\", \
-                \"goto\"]\n[file_descriptor]\nmax_direct_output_chars = 20\n";
+                \"goto\"]\n[file_descriptor]\nmax_direct_output_chars = 20\n[prices.m]\ninput = 1\n\
+                output = 1\nserver_tools = { web_fetch = 0.25 }\n";
     let compiled = compile(
         Path::new("p.toml"),
         &mut |_| Ok(Bytes::from_static(text.as_bytes())),
@@ -152,6 +154,7 @@ fn a_large_result_is_a_descriptor_and_the_next_message_says_so_once() {
     );
     assert!(!notes[0].contains("fd:1"), "{notes:?}");
     assert_eq!(run.counted(), [("web_fetch".to_owned(), 2)]);
+    assert_eq!(run.state.usage().cost_nanos, NANOS_PER_UNIT / 2);
     run.replied(vec![Block::text("so")], StopReason::EndTurn);
     run.says("more");
     assert_eq!(run.notes(), [""; 0]);
@@ -202,4 +205,38 @@ fn an_image_that_the_model_makes_is_a_descriptor_and_the_turn_says_so() {
             assert_eq!(run.state.server_tool_calls().len(), calls);
         }
     }
+}
+
+#[test]
+fn a_file_that_the_adapter_fetched_is_a_descriptor_and_a_missing_one_is_told() {
+    let note = |json: Value| Block::Opaque(Raw::note(json.to_string()));
+    let file = note(
+        json!({"type": "file", "tool": "code_execution", "id": "f1", "name": "p.png",
+        "media_type": "image/png", "data": PNG}),
+    );
+    let missing = note(json!({"type": "file", "tool": "code_execution", "id": "f2",
+        "error": "status 404"}));
+    let mut run = Replay::of(process(), 0);
+    let blocks = vec![Block::text("Here."), file, missing.clone()];
+    run.replied(blocks, StopReason::EndTurn);
+    assert_eq!(*run.content(1), *b"\x89PNG\r\n\x1a\n");
+    let told = run.effects.iter().find_map(|effect| match effect {
+        Effect::Report(Report::Turn { outcome }) => Some(outcome.message.to_string()),
+        _ => None,
+    });
+    let why = "f2 is at the provider and could not be fetched: status 404";
+    let expected = format!("Here.\n\n[fd:1: p.png, image/png, 8 bytes]\n[{why}]");
+    assert_eq!(told, Some(expected));
+    run.says("thanks");
+    let notes = run.notes().concat();
+    let kept = "<fd_attachment fd=\"fd:1\" source=\"server:code_execution\" name=\"p.png\" \
+                media_type=\"image/png\" bytes=\"8\"/>";
+    let not_kept = format!("<fd_attachments missing=\"1\">{why}</fd_attachments>");
+    assert!(
+        notes.contains(kept) && notes.ends_with(&not_kept),
+        "{notes}"
+    );
+    run.replied(vec![missing], StopReason::EndTurn);
+    run.says("and?");
+    assert_eq!(run.notes(), [not_kept]);
 }

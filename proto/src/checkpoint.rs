@@ -14,7 +14,7 @@ pub struct Checkpoint {
     /// Label given by its creator; may be empty.
     pub label: Arc<str>,
     /// The process, or the root of the subtree, that the checkpoint was made of.
-    pub of: Pid,
+    pub pid: Pid,
     /// Root of the tree whose temporary files it covers.
     pub root: Pid,
     /// Whether it covers the process or its subtree.

@@ -22,9 +22,9 @@ pub struct Head {
     /// Whether it covers one process or a tree.
     pub scope: Scope,
     /// Local id of the exported process, which is the first process of the file.
-    pub of: Pid,
+    pub exported_pid: Pid,
     /// The highest pid of the source store.
-    pub last: Pid,
+    pub last_pid: Pid,
     /// Whether texts were masked.
     pub redaction: Redaction,
 }

@@ -132,3 +132,28 @@ pub struct Raw {
     /// JSON text of the block.
     pub json: Arc<str>,
 }
+
+impl Raw {
+    /// The format of a note that a model's adapter keeps in a reply, next to the provider's blocks:
+    /// what the provider says of the reply as a whole, or a file that the reply names. It is stored
+    /// with the conversation, and no provider gets it.
+    pub const NOTE: &str = "note";
+
+    /// A note with this JSON text, an object whose `type` says what it is.
+    #[must_use]
+    pub fn note(json: impl Into<Arc<str>>) -> Self {
+        Self {
+            format: Self::NOTE.into(),
+            json: json.into(),
+        }
+    }
+
+    /// The JSON text of a note; none if the block is another one.
+    #[must_use]
+    pub fn note_in(block: &Block) -> Option<&str> {
+        match block {
+            Block::Opaque(raw) if *raw.format == *Self::NOTE => Some(&raw.json),
+            _ => None,
+        }
+    }
+}

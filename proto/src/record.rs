@@ -98,8 +98,9 @@ pub enum Control {
     Running,
     /// Stopped: starts no call. Results of calls in flight are recorded.
     Stopped,
-    /// Stopped before a restart: starts no call, and nothing is in flight.
-    Frozen,
+    /// Stopped, and no call is in flight: the process came back from its journal, or is a copy of a
+    /// stopped one. It starts no call.
+    StoppedWithoutCalls,
 }
 
 /// The caller of a tool.

@@ -16,6 +16,10 @@ use crate::message::{Block, Raw};
 /// part of what is sent back.
 pub const GEMINI_METADATA: [&str; 2] = ["groundingMetadata", "urlContextMetadata"];
 
+/// The type of the note ([`Raw::NOTE`]) that keeps a file which the provider's tools made: `tool`,
+/// `id`, perhaps `name`, and `media_type` with `data` (base64), or else `error`.
+pub const FILE_NOTE: &str = "file";
+
 /// What one block says about a tool that the provider ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerBlock {
@@ -89,6 +93,7 @@ fn of_raw(raw: &Raw) -> Vec<ServerBlock> {
         "anthropic" => of_anthropic(&json).into_iter().collect(),
         "openai-responses" => of_responses(&json).into_iter().collect(),
         "gemini" => of_gemini(&json),
+        Raw::NOTE => of_note(&json).into_iter().collect(),
         _ => Vec::new(),
     }
 }
@@ -133,6 +138,7 @@ fn of_responses(item: &Value) -> Option<ServerBlock> {
     {
         let format = item["output_format"].as_str().unwrap_or("png");
         output.media.push(Media {
+            name: None,
             media_type: format!("image/{format}"),
             base64: base64.to_owned(),
         });
@@ -196,6 +202,36 @@ fn of_gemini(part: &Value) -> Vec<ServerBlock> {
         });
     }
     blocks
+}
+
+/// A file that an adapter fetched, or could not fetch.
+fn of_note(note: &Value) -> Option<ServerBlock> {
+    if note["type"] != FILE_NOTE {
+        return None;
+    }
+    // A name comes from outside, and is shown to people on one line.
+    let one_line = |value: &Value| {
+        let words: Vec<_> = value.as_str()?.split_whitespace().collect();
+        Some(words.join(" ")).filter(|text| !text.is_empty())
+    };
+    let (id, name) = (
+        one_line(&note["id"]).unwrap_or_default(),
+        one_line(&note["name"]),
+    );
+    let mut output = Output::default();
+    match (note["data"].as_str(), note["media_type"].as_str()) {
+        (Some(base64), Some(media_type)) => output.media.push(Media {
+            name: Some(name.unwrap_or(id)),
+            media_type: media_type.to_owned(),
+            base64: base64.to_owned(),
+        }),
+        _ => output.missing.push(format!(
+            "{} is at the provider and could not be fetched: {}",
+            name.map_or_else(|| id.clone(), |name| format!("{name} ({id})")),
+            one_line(&note["error"]).unwrap_or_else(|| "why is not known".to_owned())
+        )),
+    }
+    Some(ServerBlock::returned(text(&note["tool"]), output))
 }
 
 /// The arguments of a call: a text as it is, another value as JSON.

@@ -19,7 +19,7 @@ enum References {
     All,
     /// Only `${env:NAME}` and `${input:ID}`: in an argument, `${NAME}` may be meant for a shell
     /// that the server starts.
-    OfEditors,
+    Prefixed,
 }
 
 /// A reference in a value, between `${` and `}`.
@@ -28,7 +28,7 @@ struct Reference<'a> {
     input: Option<&'a str>,
     variable: String,
     default: Option<&'a str>,
-    is_of_editors: bool,
+    has_prefix: bool,
 }
 
 impl<'a> Reference<'a> {
@@ -45,7 +45,7 @@ impl<'a> Reference<'a> {
             input,
             variable,
             default,
-            is_of_editors: input.or(of_environment).is_some(),
+            has_prefix: input.or(of_environment).is_some(),
         }
     }
 
@@ -66,8 +66,8 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// The header that a reference names, if it names one of the client for which the server is
-/// reached: `${client:Authorization}`.
+/// The header that a reference names, if it names a header of the downstream client (the MCP client
+/// that the kernel serves, and for which it uses the server): `${client:Authorization}`.
 #[must_use]
 pub fn client_header(reference: &str) -> Option<&str> {
     reference.strip_prefix("client:")
@@ -102,7 +102,7 @@ impl ServerValue {
     pub fn argument(written: impl Into<String>) -> Self {
         Self {
             written: written.into(),
-            references: References::OfEditors,
+            references: References::Prefixed,
         }
     }
 
@@ -155,7 +155,7 @@ impl ServerValue {
                 break;
             };
             let reference = Reference::parse(written);
-            if reference.is_of_editors || self.references == References::All {
+            if reference.has_prefix || self.references == References::All {
                 substituted.push_str(&reference.value(&mut variable)?);
             } else {
                 substituted.push_str(&rest[before.len()..rest.len() - remainder.len()]);

@@ -47,7 +47,7 @@ pub struct ToolSpec {
 /// the [`ToolSpec`] of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalTool {
-    /// Name for the model.
+    /// The name by which the model calls the tool: its own, an alias, or its own with a prefix.
     pub given: Arc<str>,
     /// Server of the tool; `None` for a command of the program or a tool of the host.
     pub server: Option<Arc<str>>,
@@ -58,8 +58,8 @@ pub struct ExternalTool {
 }
 
 impl ExternalTool {
-    /// The name by which the program refers to the tool: the given name for a server tool,
-    /// otherwise its own.
+    /// The name by which the program refers to the tool: the name for the model (`given`) for a
+    /// tool of a tool server, otherwise the tool's own.
     #[must_use]
     pub fn name_in_program(&self) -> &Arc<str> {
         if self.server.is_some() {

@@ -244,7 +244,8 @@ impl World {
         } = decision;
         let decided = facts.clone();
         let facts = self.tampered(&before, facts);
-        match facts == decided {
+        // A defect changes the facts, or the state that was decided on.
+        match facts == decided && known.is_none() {
             true => running.state = state,
             false => facts
                 .iter()

@@ -252,7 +252,7 @@ async fn a_checkpoint_of_a_tree_holds_all_its_processes_and_outlives_the_kernel(
         .await
         .unwrap();
     assert_eq!(
-        (kept.id, kept.of, kept.scope),
+        (kept.id, kept.pid, kept.scope),
         (CheckpointId(1), Pid(1), Scope::Tree)
     );
     assert_eq!(

@@ -492,8 +492,8 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                     })
                     .is_ok()
             {
-                let (retention, bounds) = (&Retention::default(), SweepLimits::default());
-                let (purpose, unreadable) = (SweepMode::Free, UnreadablePolicy::KeepAll);
+                let (retention, limits) = (&Retention::default(), SweepLimits::default());
+                let (mode, unreadable) = (SweepMode::Free, UnreadablePolicy::KeepAll);
                 let watch = &mut |_| ControlFlow::Continue(());
                 let (owner, on_deleted) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
                 let inventory = &mut Inventory::default();
@@ -504,8 +504,8 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                     retention,
                     in_use,
                     unreadable,
-                    purpose,
-                    bounds,
+                    mode,
+                    limits,
                     now_ms,
                     on_deleted,
                     watch,

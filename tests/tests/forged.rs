@@ -300,7 +300,7 @@ fn store_with_images(dir: &Path) -> Forged {
         vec![WriteOp::Checkpoint {
             id,
             label: "l".into(),
-            of: root,
+            pid: root,
             root,
             scope: Scope::Tree,
             members: vec![root, Pid(2)],

@@ -503,7 +503,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
                 .await;
             release.send(()).unwrap();
             let garbage = within(collecting).await.unwrap().unwrap();
-            assert_eq!(garbage.swept.progress, SweepOutcome::Interrupted);
+            assert_eq!(garbage.swept.outcome, SweepOutcome::Interrupted);
             within(closing).await.unwrap().unwrap();
             let store = LogStore::options()
                 .segment_bytes(40_000)
@@ -534,7 +534,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
             .await
             .unwrap();
         assert!(
-            garbage.swept.progress == SweepOutcome::Done && garbage.swept.freed_contents == 1,
+            garbage.swept.outcome == SweepOutcome::Done && garbage.swept.freed_contents == 1,
             "{garbage:?}"
         );
         kernel.resume_all().await.unwrap();
@@ -586,7 +586,7 @@ async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
-    let collect = |purpose| within(kernel.collect_garbage(retention(), purpose));
+    let collect = |mode| within(kernel.collect_garbage(retention(), mode));
     let all = tokio::join!(
         collect(SweepMode::Free),
         collect(SweepMode::Count),

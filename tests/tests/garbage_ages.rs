@@ -185,7 +185,7 @@ async fn what_models_ask_to_keep_goes_with_their_trees() {
     assert_eq!(garbage.deletions.checkpoints.len(), 2, "{garbage:?}");
     let left = kernel.checkpoints().await.unwrap();
     assert!(
-        left.iter().any(|it| it.id == kept.id) && left.iter().all(|it| it.of == pinned.pid()),
+        left.iter().any(|it| it.id == kept.id) && left.iter().all(|it| it.pid == pinned.pid()),
         "{left:?}"
     );
     let branch = within(kernel.restore(kept.id).stopped().into_future())

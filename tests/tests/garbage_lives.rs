@@ -361,7 +361,7 @@ impl Lives {
             "{}: {garbage:?}",
             self.case
         );
-        assert_eq!(garbage.swept.progress, SweepOutcome::Done);
+        assert_eq!(garbage.swept.outcome, SweepOutcome::Done);
         for (what, happened) in [
             ("segments were freed", garbage.swept.freed_segments > 0),
             ("contents were dropped", garbage.swept.freed_contents > 0),
@@ -412,8 +412,8 @@ impl Lives {
             retention,
             in_use: &BTreeSet::new,
             unreadable: UnreadablePolicy::KeepAll,
-            purpose: SweepMode::Count,
-            bounds: SweepLimits::default(),
+            mode: SweepMode::Count,
+            limits: SweepLimits::default(),
             now_ms: u64::MAX,
             on_deleted: &mut |_| {},
             watch: &mut |_| ControlFlow::Continue(()),

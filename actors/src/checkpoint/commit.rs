@@ -272,7 +272,7 @@ fn encode(
         } => WriteOp::Checkpoint {
             id,
             label,
-            of: pid,
+            pid,
             root,
             scope,
             members,

@@ -88,7 +88,7 @@ impl Branch {
         let (pid, cut) = match source {
             BranchSource::Restore(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
-                (checkpoint.of, BranchCut::Checkpoint(checkpoint))
+                (checkpoint.pid, BranchCut::Checkpoint(checkpoint))
             }
             BranchSource::Branch(pid, Position::Checkpoint(id)) => {
                 (pid, BranchCut::Checkpoint(kernel.checkpoint(id).await?))
@@ -107,13 +107,13 @@ impl Branch {
             BranchCut::Checkpoint(Checkpoint {
                 scope: Scope::Process,
                 id,
-                of,
+                pid: checkpoint_pid,
                 ref members,
                 ..
             }) => {
                 let at = members
                     .first()
-                    .filter(|_| of == pid)
+                    .filter(|_| checkpoint_pid == pid)
                     .map(|member| member.at);
                 let at = at.ok_or(NotFound::InCheckpoint {
                     pid,
@@ -295,7 +295,7 @@ impl Kernel {
         start_mode: StartMode,
     ) -> Result<Process, KernelError> {
         let top_pid = match &cut {
-            BranchCut::Checkpoint(checkpoint) => checkpoint.of,
+            BranchCut::Checkpoint(checkpoint) => checkpoint.pid,
             BranchCut::AfterFact(_) => self.process_tree(pid).await?.root,
         };
         let temporary = TemporaryCheckpoint::new(self, guard);

@@ -332,9 +332,9 @@ impl KernelBuilder {
 
     /// Claims the store and reads its process table.
     async fn claim_store(&self) -> Result<ClaimedStore, KernelError> {
-        let inbox = self.limits.inbox_capacity;
+        let inbox_capacity = self.limits.inbox_capacity;
         let Some(store) = self.store.clone() else {
-            let table = ProcessTable::new(ProcessListing::default(), inbox);
+            let table = ProcessTable::new(ProcessListing::default(), inbox_capacity);
             return Ok(ClaimedStore {
                 store: None,
                 table,
@@ -359,7 +359,7 @@ impl KernelBuilder {
             };
             let losses = listing.losses.clone();
             let acknowledged_losses = listing.acknowledged_losses.clone();
-            let table = ProcessTable::new(listing, inbox);
+            let table = ProcessTable::new(listing, inbox_capacity);
             Ok(ClaimedStore {
                 store: Some((store, owner)),
                 table,

@@ -105,7 +105,7 @@ async fn run_blocking<T: Send + 'static>(
 
 fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), ToolError> {
     let CappedBytes { bytes, cut_bytes } = host
-        .collect(Path::new(path), READ_BYTES)
+        .read_capped(Path::new(path), READ_BYTES)
         .map_err(to_tool_error)?;
     // The sink itself reports output that does not fit.
     let _ = match shown_type(&bytes).filter(|_| cut_bytes == 0) {

@@ -45,7 +45,7 @@ impl Kernel {
     pub async fn collect_garbage(
         &self,
         retention: Retention,
-        purpose: SweepMode,
+        mode: SweepMode,
     ) -> Result<CollectionReport, KernelError> {
         // The lock comes before the store handle: a caller that waits for another collection does
         // not delay a shutdown.
@@ -72,7 +72,7 @@ impl Kernel {
                     .into(),
                 );
             };
-            let (retention, bounds, unreadable) = (
+            let (retention, limits, unreadable) = (
                 &retention,
                 SweepLimits::default(),
                 UnreadablePolicy::KeepAll,
@@ -86,8 +86,8 @@ impl Kernel {
                 retention,
                 in_use,
                 unreadable,
-                purpose,
-                bounds,
+                mode,
+                limits,
                 now_ms,
                 on_deleted,
                 watch,

@@ -14,7 +14,7 @@ use futures_util::stream::{Stream, StreamExt};
 
 use super::process::Process;
 use crate::error::KernelError;
-use crate::ports::{CallObserver, Watcher};
+use crate::ports::{CallObserver, SharedObserver};
 
 impl Process {
     /// Calls a tool of the process as its model would, outside of the conversation, and returns
@@ -55,7 +55,7 @@ impl Process {
             .await
     }
 
-    /// Like [`call_until`](Self::call_until); `watcher` receives what a tool outside of the kernel
+    /// Like [`call_until`](Self::call_until); `observer` receives what a tool outside of the kernel
     /// reports: its progress, and the whole result of a server.
     ///
     /// # Errors
@@ -65,12 +65,12 @@ impl Process {
         tool: impl Into<String>,
         args: impl Into<String>,
         cancelled: impl Future<Output = ()>,
-        watcher: impl CallObserver,
+        observer: impl CallObserver,
     ) -> Result<Answer, KernelError> {
         self.call_with_cancel(
             (tool.into(), args.into()),
             cancelled,
-            Some(Arc::new(watcher)),
+            Some(Arc::new(observer)),
         )
         .await
     }
@@ -79,7 +79,7 @@ impl Process {
         &self,
         (tool, args): (String, String),
         cancelled: impl Future<Output = ()>,
-        watcher: Option<Watcher>,
+        observer: Option<SharedObserver>,
     ) -> Result<Answer, KernelError> {
         let request_id = self.new_request_id();
         let answer_future = self.request_with_id(
@@ -88,7 +88,7 @@ impl Process {
                 request_id: request_id.clone(),
                 request: HostRequest::Call { tool, args },
             },
-            watcher,
+            observer,
         );
         let mut answer_future = std::pin::pin!(answer_future);
         tokio::select! {
@@ -96,7 +96,7 @@ impl Process {
             biased;
             answer = &mut answer_future => answer,
             () = cancelled => {
-                self.send_without_permit(Input::Host { request_id, request: HostRequest::Cancel }).await?;
+                self.send_without_slot(Input::Host { request_id, request: HostRequest::Cancel }).await?;
                 answer_future.await
             }
         }
@@ -139,7 +139,8 @@ impl Process {
         let path = path.as_ref().to_owned();
         let source = format!("file:{}", path.display());
         let host = self.kernel.context.host.clone();
-        let collected = tokio::task::spawn_blocking(move || host.collect(&path, MAX_CONTENT_BYTES));
+        let collected =
+            tokio::task::spawn_blocking(move || host.read_capped(&path, MAX_CONTENT_BYTES));
         let collected = collected.await.map_err(|_| KernelError::Closed)??;
         self.open_content(source, collected, page_chars).await
     }

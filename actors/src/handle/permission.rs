@@ -59,7 +59,7 @@ impl Kernel {
                 url,
                 endpoint: None,
             } => Err(HostError::Unsupported(format!(
-                "{url} is no address of a machine."
+                "{url} is not the address of a machine."
             ))),
             Resource::Variable(name) => host.variable(name).map(drop),
             Resource::Files(file_use) => host.permits_files(*file_use),

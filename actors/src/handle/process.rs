@@ -19,7 +19,7 @@ use super::tree::Tree;
 use crate::clock::now_ms;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, ProcessView};
-use crate::ports::Watcher;
+use crate::ports::SharedObserver;
 use crate::process::{Delivery, ProcessCopy, ReplyTo, TurnRequest};
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{
@@ -44,7 +44,7 @@ pub struct Process {
     pid: Pid,
     wait_outcome: watch::Receiver<Option<WaitOutcome>>,
     view: watch::Receiver<Option<ProcessView>>,
-    inbox: Arc<Semaphore>,
+    inbox_slots: Arc<Semaphore>,
     /// Declared after the subscriptions `exit` and `view`, so that they are dropped first: the
     /// supervisor then counts no subscriber when the guard notifies it.
     _guard: Arc<HandleGuard>,
@@ -61,7 +61,7 @@ impl Process {
             pid,
             wait_outcome,
             view,
-            inbox,
+            inbox_slots,
             guard,
         } = parts;
         Self {
@@ -69,7 +69,7 @@ impl Process {
             pid,
             wait_outcome,
             view,
-            inbox,
+            inbox_slots,
             _guard: guard,
             events: Arc::new(Mutex::new(Some(events))),
         }
@@ -127,7 +127,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn interrupt(&self) -> Result<(), KernelError> {
-        self.send_without_permit(Input::Signal(Signal::Interrupt))
+        self.send_without_slot(Input::Signal(Signal::Interrupt))
             .await
     }
 
@@ -136,7 +136,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn kill(&self) -> Result<(), KernelError> {
-        self.send_without_permit(Input::Signal(Signal::Kill)).await
+        self.send_without_slot(Input::Signal(Signal::Kill)).await
     }
 
     /// Stops the process: it begins no further model call, tool call or turn. Calls in flight
@@ -146,7 +146,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn stop(&self) -> Result<(), KernelError> {
-        self.send_without_permit(Input::Signal(Signal::Stop)).await
+        self.send_without_slot(Input::Signal(Signal::Stop)).await
     }
 
     /// Continues the process after a [`stop`](Self::stop). No effect on a process that is not
@@ -155,7 +155,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn cont(&self) -> Result<(), KernelError> {
-        self.send_without_permit(Input::Signal(Signal::Continue))
+        self.send_without_slot(Input::Signal(Signal::Continue))
             .await
     }
 
@@ -416,10 +416,10 @@ impl Process {
         &self,
         request_id: Arc<str>,
         input: Input,
-        watcher: Option<Watcher>,
+        observer: Option<SharedObserver>,
     ) -> Result<Answer, KernelError> {
         let (reply, answer_receiver) = oneshot::channel();
-        self.deliver(input, Some((request_id, ReplyTo { reply, watcher })))
+        self.deliver(input, Some((request_id, ReplyTo { reply, observer })))
             .await?;
         answer_receiver.await.map_err(|_| self.unanswered_error())
     }
@@ -438,8 +438,8 @@ impl Process {
         input: Input,
         reply_to: Option<(Arc<str>, ReplyTo)>,
     ) -> Result<(), KernelError> {
-        let inbox_permit = self.acquire_inbox_permit()?;
-        self.send(input, Some(inbox_permit), reply_to, None).await
+        let inbox_slot = self.acquire_inbox_slot()?;
+        self.send(input, Some(inbox_slot), reply_to, None).await
     }
 
     pub(super) async fn deliver_for_turn(
@@ -447,20 +447,20 @@ impl Process {
         input: Input,
         turn_request: TurnRequest,
     ) -> Result<(), KernelError> {
-        let inbox_permit = self.acquire_inbox_permit()?;
-        self.send(input, Some(inbox_permit), None, Some(turn_request))
+        let inbox_slot = self.acquire_inbox_slot()?;
+        self.send(input, Some(inbox_slot), None, Some(turn_request))
             .await
     }
 
-    fn acquire_inbox_permit(&self) -> Result<OwnedSemaphorePermit, KernelError> {
+    fn acquire_inbox_slot(&self) -> Result<OwnedSemaphorePermit, KernelError> {
         let (pid, limit) = (self.pid, self.kernel.context.limits.inbox_capacity);
-        let inbox_permit = self.inbox.clone().try_acquire_owned();
-        inbox_permit.map_err(|_| ProcessError::Busy { pid, limit }.into())
+        let inbox_slot = self.inbox_slots.clone().try_acquire_owned();
+        inbox_slot.map_err(|_| ProcessError::Busy { pid, limit }.into())
     }
 
     /// Sends a signal or a cancellation. It occupies no inbox slot, so it reaches a process whose
     /// inbox is full.
-    pub(super) async fn send_without_permit(&self, input: Input) -> Result<(), KernelError> {
+    pub(super) async fn send_without_slot(&self, input: Input) -> Result<(), KernelError> {
         self.send(input, None, None, None).await
     }
 
@@ -478,14 +478,14 @@ impl Process {
     async fn send(
         &self,
         input: Input,
-        inbox_permit: Option<OwnedSemaphorePermit>,
+        inbox_slot: Option<OwnedSemaphorePermit>,
         reply_to: Option<(Arc<str>, ReplyTo)>,
         turn_request: Option<TurnRequest>,
     ) -> Result<(), KernelError> {
         let (durable_reply, durable_result) = oneshot::channel();
         let delivery = Box::new(Delivery {
             input,
-            inbox_permit,
+            inbox_slot,
             reply_to,
             durable_reply: Some(durable_reply),
             turn_request,

@@ -58,7 +58,7 @@ impl Process {
     ///
     /// # Errors
     /// A server cannot be reached, or the process cannot get the tools.
-    pub async fn update_server_tools(&self) -> Result<(), KernelError> {
+    pub async fn update_mcp_tools(&self) -> Result<(), KernelError> {
         let context = &self.kernel.context;
         let view = self.wait_for(|_| true).await?;
         let program = view.program;

@@ -20,12 +20,13 @@ use crate::environment;
 use crate::error::{KernelError, NameError, StartError};
 use crate::ports::{OffersTo, ServerClient};
 
-/// The client that a process serves, towards its tool servers.
-struct ClientOfServers(Weak<dyn ServerClient>);
+/// The MCP client that a process serves. Its tool servers learn its capabilities, and may send it
+/// requests.
+struct DownstreamClient(Weak<dyn ServerClient>);
 
-impl std::fmt::Debug for ClientOfServers {
+impl std::fmt::Debug for DownstreamClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ClientOfServers")
+        f.write_str("DownstreamClient")
     }
 }
 
@@ -41,7 +42,7 @@ pub struct Start {
     access: Access,
     budget: Budget,
     name: Option<Arc<str>>,
-    client: Option<ClientOfServers>,
+    client: Option<DownstreamClient>,
 }
 
 impl Start {
@@ -111,7 +112,7 @@ impl Start {
     /// The client that the process serves, as the tool servers of its program see it: they learn
     /// its capabilities, and send it requests and notifications while it exists.
     pub fn serve_client(mut self, client: Weak<dyn ServerClient>) -> Self {
-        self.client = Some(ClientOfServers(client));
+        self.client = Some(DownstreamClient(client));
         self
     }
 
@@ -167,7 +168,7 @@ impl Start {
         let process = kernel
             .create(program, Box::new(image), Origin::Started, name)
             .await?;
-        if let (Some(servers), Some(ClientOfServers(client))) = (servers, client) {
+        if let (Some(servers), Some(DownstreamClient(client))) = (servers, client) {
             servers.serve_client(process.pid(), client);
         }
         Ok(process)

@@ -28,7 +28,7 @@ pub struct InventoryReport {
     /// Records that were read.
     pub records: u64,
     /// Whether the update is complete.
-    pub progress: SweepOutcome,
+    pub outcome: SweepOutcome,
 }
 
 /// Parameters of a sweep.
@@ -44,9 +44,9 @@ pub struct SweepRequest<'a> {
     /// [`SweepMode::Count`].
     pub deletions: &'a Deletions,
     /// Whether anything is written.
-    pub purpose: SweepMode,
+    pub mode: SweepMode,
     /// The size of the work units.
-    pub bounds: SweepLimits,
+    pub limits: SweepLimits,
     /// Called before each step. If it returns `Break`, the sweep stops; the store stays consistent,
     /// and freed space stays freed.
     pub watch: &'a mut dyn FnMut(SweepStep) -> ControlFlow<()>,
@@ -159,7 +159,7 @@ pub struct SweepReport {
     /// Segments that were skipped because a record in them cannot be read.
     pub damaged_segments: Vec<u32>,
     /// Whether the sweep is complete.
-    pub progress: SweepOutcome,
+    pub outcome: SweepOutcome,
 }
 
 /// Whether a sweep or an update of the inventory is complete.

@@ -19,7 +19,7 @@ pub struct History {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostHistory {
     /// No lost fact was written before this commit.
-    pub since: CommitNumber,
+    pub first_commit: CommitNumber,
     /// Describes the loss and its consequences.
     pub what: String,
 }
@@ -118,9 +118,15 @@ impl History {
                 Err(self.gap_error(last.unwrap_or_default().plus(1)))
             }
             Some(_) => Ok(last),
-            None if self.lost.as_ref().is_some_and(|lost| lost.since <= commit) => Err(self
-                .end_error()
-                .unwrap_or_else(|| self.gap_error(self.last()))),
+            None if self
+                .lost
+                .as_ref()
+                .is_some_and(|lost| lost.first_commit <= commit) =>
+            {
+                Err(self
+                    .end_error()
+                    .unwrap_or_else(|| self.gap_error(self.last())))
+            }
             None => Ok(last),
         }
     }
@@ -174,8 +180,8 @@ mod tests {
                 first: FactNumber(first),
                 count,
             });
-        let lost = lost.map(|since| LostHistory {
-            since: CommitNumber(since),
+        let lost = lost.map(|first_commit| LostHistory {
+            first_commit: CommitNumber(first_commit),
             what: "its end".to_owned(),
         });
         History {

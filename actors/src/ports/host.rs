@@ -135,7 +135,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Host::read`].
-    fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
+    fn read_capped(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
         Ok(CappedBytes::capped(self.read(path)?, cap_bytes))
     }
 

@@ -29,8 +29,9 @@ pub enum OffersTo {
 /// ([`end_tree`](Self::end_tree)), every other one with the kernel ([`close`](Self::close)). Every
 /// wait is bounded: a server that does not answer in time is an error.
 pub trait ToolServers: Send + Sync + 'static {
-    /// The tools that a server offers now, `to` those who ask. Called before a process is created,
-    /// which then keeps these tools.
+    /// The tools that a server offers now. `to` says for which processes they are listed, since a
+    /// server may offer other tools to another client. Called before a process is created, which
+    /// then keeps these tools.
     ///
     /// # Errors
     /// A text for the model and the user: why the server cannot be reached, and what to try. It
@@ -42,9 +43,9 @@ pub trait ToolServers: Send + Sync + 'static {
         to: OffersTo,
     ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>>;
 
-    /// What [`offers`](Self::offers) last answered lacks a tool that a program names. Returns
-    /// whether that was an earlier list, so that the server offers something else when it is asked
-    /// again.
+    /// Forgets the last answer of [`offers`](Self::offers), because it lacks a tool that a program
+    /// names. Returns whether that answer came from an earlier run of the server, so that calling
+    /// `offers` again can give another list.
     fn forget_offers(&self, server: &Arc<Server>, to: OffersTo) -> bool {
         let _ = (server, to);
         false

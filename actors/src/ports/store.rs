@@ -255,7 +255,7 @@ pub enum WriteOp {
         /// The label that its creator chose.
         label: Arc<str>,
         /// The process that the checkpoint was requested for.
-        of: Pid,
+        pid: Pid,
         /// The root process of the tree.
         root: Pid,
         /// Whether the checkpoint covers one process or a tree.

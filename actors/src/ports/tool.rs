@@ -55,8 +55,8 @@ impl From<ToolError> for String {
 /// output beyond `cap_bytes` is refused and ends the call.
 #[derive(Clone)]
 pub struct OutputSink {
-    shared: Arc<Shared>,
-    watcher: Option<Watcher>,
+    shared: Arc<SharedSink>,
+    observer: Option<SharedObserver>,
 }
 
 /// The caller of a tool, outside of the kernel. A closure that takes the progress is one.
@@ -90,9 +90,11 @@ impl<F: Fn(Progress) + Send + Sync + 'static> CallObserver for F {
     }
 }
 
-pub(crate) type Watcher = Arc<dyn CallObserver>;
+/// The observer of a call, shared by the tasks that run it.
+pub(crate) type SharedObserver = Arc<dyn CallObserver>;
 
-struct Shared {
+/// The part of a sink that its clones share.
+struct SharedSink {
     state: Mutex<SinkState>,
     cap_bytes: u64,
     keep_bytes: u64,
@@ -126,7 +128,7 @@ impl OutputSink {
             attached: Vec::new(),
             bytes: 0,
         });
-        let shared = Shared {
+        let shared = SharedSink {
             state,
             cap_bytes,
             keep_bytes,
@@ -135,44 +137,44 @@ impl OutputSink {
         };
         Self {
             shared: Arc::new(shared),
-            watcher: None,
+            observer: None,
         }
     }
 
     /// The same sink, with an observer of the call.
     #[must_use]
-    pub fn with_observer(self, watcher: impl CallObserver) -> Self {
+    pub fn with_observer(self, observer: impl CallObserver) -> Self {
         Self {
-            watcher: Some(Arc::new(watcher)),
+            observer: Some(Arc::new(observer)),
             ..self
         }
     }
 
-    /// Reports the progress of the tool to the watcher. Progress is not output: no model sees it.
+    /// Reports the progress of the tool to the observer. Progress is not output: no model sees it.
     pub fn report_progress(&self, progress: Progress) {
-        if let Some(watcher) = &self.watcher {
-            watcher.progress(progress);
+        if let Some(observer) = &self.observer {
+            observer.progress(progress);
         }
     }
 
     /// Reports the whole result of a server's tool to the observer. `result` is called only if the
     /// observer wants it.
     pub fn report_server_result(&self, result: impl FnOnce() -> Value) {
-        if let Some(watcher) = self
-            .watcher
+        if let Some(observer) = self
+            .observer
             .as_ref()
-            .filter(|watcher| watcher.wants_server_result())
+            .filter(|observer| observer.wants_server_result())
         {
-            watcher.server_result(result());
+            observer.server_result(result());
         }
     }
 
     /// Metadata of the caller's request, for the server that the tool belongs to.
     #[must_use]
     pub fn request_meta(&self) -> Option<Map<String, Value>> {
-        self.watcher
+        self.observer
             .as_ref()
-            .and_then(|watcher| watcher.request_meta())
+            .and_then(|observer| observer.request_meta())
     }
 
     /// Adds as much of `bytes` to the output as fits.

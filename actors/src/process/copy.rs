@@ -38,7 +38,7 @@ impl RunningProcess {
             view: ProcessView::of(&self.state, self.last_fact),
             durable_reply: None,
             ended_turns: Vec::new(),
-            inbox_permits: Vec::new(),
+            inbox_slots: Vec::new(),
             copy: Some((reply, process_copy)),
         };
         if self.pending_commits.is_empty() {

@@ -279,7 +279,7 @@ impl RunningProcess {
             _ => None,
         };
         let observer = ToolObserver {
-            host: requester.and_then(|requester| requester.watcher.clone()),
+            host: requester.and_then(|requester| requester.observer.clone()),
             context: self.context.clone(),
             pid: self.pid,
             tool: tool.name_in_program().clone(),

@@ -52,7 +52,7 @@ impl RunningProcess {
 /// Reads a file. A file that is larger than a child may start with is an error.
 fn read_file(host: &dyn Host, path: &str) -> Result<FetchedFile, FetchError> {
     match host
-        .collect(Path::new(path), MAX_PRELOAD_BYTES)
+        .read_capped(Path::new(path), MAX_PRELOAD_BYTES)
         .map_err(FetchError::File)?
     {
         CappedBytes {

@@ -19,7 +19,7 @@ pub(super) struct IncomingReads {
 struct IncomingRead {
     read: Read,
     /// The inbox slot, kept until the process handles the content.
-    inbox_permit: Option<OwnedSemaphorePermit>,
+    inbox_slot: Option<OwnedSemaphorePermit>,
     /// Notified when the input is durable.
     durable_reply: Option<DurableReply>,
     /// The caller that waits for the end of the turn that handles this input.
@@ -30,13 +30,13 @@ impl IncomingReads {
     pub(super) fn push(
         &mut self,
         read: Read,
-        inbox_permit: Option<OwnedSemaphorePermit>,
+        inbox_slot: Option<OwnedSemaphorePermit>,
         durable_reply: Option<DurableReply>,
         turn_request: Option<TurnRequest>,
     ) {
         self.queue.push_back(IncomingRead {
             read,
-            inbox_permit,
+            inbox_slot,
             durable_reply,
             turn_request,
         });
@@ -62,7 +62,7 @@ impl RunningProcess {
         }
         let Some(IncomingRead {
             read,
-            inbox_permit,
+            inbox_slot,
             durable_reply,
             turn_request,
         }) = self.incoming_reads.queue.pop_front()
@@ -76,7 +76,7 @@ impl RunningProcess {
                 Ok(input) => {
                     let delivery = Delivery {
                         input,
-                        inbox_permit,
+                        inbox_slot,
                         reply_to: None,
                         durable_reply,
                         turn_request,

@@ -65,6 +65,7 @@ struct OutgoingMessage {
     supervisor: ActorRef<SupervisorMessage>,
     from: Pid,
     call: CallId,
+    /// The sender has received the acknowledgement of every message below this sequence number.
     acked_below: u32,
     pending: PendingMessage,
 }

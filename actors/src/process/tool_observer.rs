@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 
 use crate::context::KernelContext;
 use crate::event::Event;
-use crate::ports::{CallObserver, Watcher};
+use crate::ports::{CallObserver, SharedObserver};
 
 /// Observes a call of the tool `tool` of a process.
 pub(super) struct ToolObserver {
     /// The host's observer, if the host made the call.
-    pub(super) host: Option<Watcher>,
+    pub(super) host: Option<SharedObserver>,
     pub(super) context: Arc<KernelContext>,
     pub(super) pid: Pid,
     pub(super) tool: Arc<str>,

@@ -22,7 +22,7 @@ pub(super) struct ProcessEntry {
     parent: u64,
     program: Arc<str>,
     optional_fields: Option<Box<OptionalFields>>,
-    live: Option<Box<Live>>,
+    live: Option<Box<LiveState>>,
     /// The call that created the process and the index among the children of that call, if its
     /// origin has one.
     call: CallId,
@@ -78,13 +78,13 @@ struct OptionalFields {
 }
 
 /// The state of a process that is loaded, is being loaded, or is watched.
-pub(super) struct Live {
+pub(super) struct LiveState {
     pub(super) actor: Option<ActorRef<ProcessMessage>>,
     /// The exit of the process, or the reason why it is held; `None` while neither applies.
     pub(super) wait_outcome: watch::Sender<Option<WaitOutcome>>,
     pub(super) view: watch::Sender<Option<ProcessView>>,
     /// The free places for inputs. Each input holds a permit until the process has taken it.
-    pub(super) inbox: Arc<Semaphore>,
+    pub(super) inbox_slots: Arc<Semaphore>,
     /// Inputs that wait until the process runs.
     pub(super) waiting_inputs: Vec<Delivery>,
     /// The times of the recent faults.
@@ -207,16 +207,16 @@ impl ProcessEntry {
         optional_fields.last_view = last_view;
     }
 
-    pub(super) fn live(&self) -> Option<&Live> {
+    pub(super) fn live(&self) -> Option<&LiveState> {
         self.live.as_deref()
     }
 
-    pub(super) fn live_mut(&mut self) -> Option<&mut Live> {
+    pub(super) fn live_mut(&mut self) -> Option<&mut LiveState> {
         self.live.as_deref_mut()
     }
 
     /// The live state, which is created if there is none.
-    pub(super) fn live_or_create(&mut self, inbox: usize) -> &mut Live {
+    pub(super) fn live_or_create(&mut self, inbox_capacity: usize) -> &mut LiveState {
         let Self {
             live,
             optional_fields,
@@ -224,7 +224,7 @@ impl ProcessEntry {
         } = self;
         live.get_or_insert_with(|| {
             let optional_fields = optional_fields.as_ref();
-            Box::new(Live {
+            Box::new(LiveState {
                 actor: None,
                 wait_outcome: watch::Sender::new(
                     optional_fields
@@ -234,7 +234,7 @@ impl ProcessEntry {
                 view: watch::Sender::new(
                     optional_fields.and_then(|optional_fields| optional_fields.last_view.clone()),
                 ),
-                inbox: Arc::new(Semaphore::new(inbox)),
+                inbox_slots: Arc::new(Semaphore::new(inbox_capacity)),
                 waiting_inputs: Vec::new(),
                 faults: Vec::new(),
                 run_waiters: Vec::new(),
@@ -318,7 +318,7 @@ impl ProcessEntry {
     }
 }
 
-impl Live {
+impl LiveState {
     fn is_unused(&self, run_state: RunState) -> bool {
         let has_subscribers =
             self.wait_outcome.receiver_count() > 0 || self.view.receiver_count() > 0;

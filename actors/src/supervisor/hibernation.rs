@@ -221,7 +221,7 @@ impl Supervisor {
         self.hibernate_due_processes();
     }
 
-    fn live_if_hibernating(&mut self, pid: Pid) -> Option<&mut super::entry::Live> {
+    fn live_if_hibernating(&mut self, pid: Pid) -> Option<&mut super::entry::LiveState> {
         self.table
             .get_mut(pid)
             .filter(|entry| entry.run_state == RunState::Hibernating)?

@@ -50,7 +50,7 @@ pub(crate) struct HandleParts {
     pub(crate) pid: Pid,
     pub(crate) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
     pub(crate) view: watch::Receiver<Option<ProcessView>>,
-    pub(crate) inbox: Arc<Semaphore>,
+    pub(crate) inbox_slots: Arc<Semaphore>,
     pub(crate) guard: Arc<HandleGuard>,
 }
 
@@ -106,7 +106,7 @@ impl Supervisor {
         let HandleChannels {
             wait_outcome,
             view,
-            inbox,
+            inbox_slots,
         } = self
             .table
             .handle_channels(pid)
@@ -119,7 +119,7 @@ impl Supervisor {
             pid,
             wait_outcome,
             view,
-            inbox,
+            inbox_slots,
             guard,
         })
     }

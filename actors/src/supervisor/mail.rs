@@ -33,7 +33,9 @@ pub(crate) enum MailMessage {
 /// A message from one process to another.
 pub(crate) struct SendRequest {
     pub(crate) from: Pid,
+    /// Call of the sender; identifies the message.
     pub(crate) call: CallId,
+    /// The sender has received the acknowledgement of every message below this sequence number.
     pub(crate) acked_below: u32,
     pub(crate) to: Address,
     pub(crate) envelope: Envelope,

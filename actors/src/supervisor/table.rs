@@ -11,7 +11,7 @@ use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
-use super::entry::{Live, ProcessEntry, RunState, WaitOutcome, child_slot};
+use super::entry::{LiveState, ProcessEntry, RunState, WaitOutcome, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
 use crate::error::{KernelError, NotFound, ProcessError};
@@ -43,7 +43,7 @@ pub(crate) struct ProcessTable {
 pub(super) struct HandleChannels {
     pub(super) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
     pub(super) view: watch::Receiver<Option<ProcessView>>,
-    pub(super) inbox: Arc<Semaphore>,
+    pub(super) inbox_slots: Arc<Semaphore>,
 }
 
 /// A row of the table, as it is listed.
@@ -290,7 +290,7 @@ impl ProcessTable {
     }
 
     /// The live state of a process, if it runs or a handle exists.
-    pub(super) fn live_mut(&mut self, pid: Pid) -> Option<&mut Live> {
+    pub(super) fn live_mut(&mut self, pid: Pid) -> Option<&mut LiveState> {
         self.get_mut(pid)?.live_mut()
     }
 
@@ -516,7 +516,7 @@ impl ProcessTable {
         Ok(HandleChannels {
             wait_outcome: live.wait_outcome.subscribe(),
             view: live.view.subscribe(),
-            inbox: live.inbox.clone(),
+            inbox_slots: live.inbox_slots.clone(),
         })
     }
 

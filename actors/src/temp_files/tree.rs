@@ -6,7 +6,7 @@ use dormouse_content::Content;
 use dormouse_kernel::temp_files::{FileParts, TempFileDecision, TempFiles, decide, evolve};
 use dormouse_proto::temp_file::{TempFileError, TempFileRecord, TempFileReply};
 
-use super::pieces::LoadFilesError;
+use super::parts::LoadFilesError;
 use super::{TempFileReplySender, TempFileRequest};
 use crate::checkpoint::CommitError;
 

@@ -126,7 +126,7 @@ impl Files {
 
     /// Reads a file whole, up to a bound.
     pub(crate) fn read(&self, path: &Path) -> Result<Bytes, FileError> {
-        let CappedBytes { bytes, cut_bytes } = self.collect(path, READ_CAP_BYTES)?;
+        let CappedBytes { bytes, cut_bytes } = self.read_capped(path, READ_CAP_BYTES)?;
         if cut_bytes > 0 {
             Err(FileRequest::new(Purpose::Read, path).too_large(READ_CAP_BYTES))
         } else {
@@ -136,7 +136,11 @@ impl Files {
 
     /// Reads the first `cap_bytes` of a file, and returns the number of bytes after them, which are
     /// not read.
-    pub(crate) fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
+    pub(crate) fn read_capped(
+        &self,
+        path: &Path,
+        cap_bytes: u64,
+    ) -> Result<CappedBytes, FileError> {
         let request = FileRequest::new(Purpose::Read, path);
         let location = self.read.locate(&request)?;
         let target = match location.folder(&request)? {

@@ -85,7 +85,7 @@ impl LocalHost {
         let Some(path) = &server.env_file else {
             return Ok(Vec::new());
         };
-        let read = self.files.collect(Path::new(path), MAX_ENV_FILE_BYTES);
+        let read = self.files.read_capped(Path::new(path), MAX_ENV_FILE_BYTES);
         let read = read.map_err(|error| {
             HostError::Refused(format!(
                 "the env_file `{path}` cannot be read: {error} Correct its path, or take it out."
@@ -180,8 +180,8 @@ impl Host for LocalHost {
         self.files.read(path)
     }
 
-    fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
-        self.files.collect(path, cap_bytes)
+    fn read_capped(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
+        self.files.read_capped(path, cap_bytes)
     }
 
     fn list(&self, path: &Path) -> Result<Listing, FileError> {

@@ -9,8 +9,8 @@
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{OutputSink, Tool, ToolError};
 use dormouse_mcp_server::{
-    DescriptorTools, FileExport, HttpSettings, McpServer, ProcessLifetime, ProxySettings, Upstream,
-    proxy_program,
+    DescriptorTools, FileExport, HttpSettings, McpServer, ProcessLifetime, ProxiedTools,
+    ProxySettings, proxy_program,
 };
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -92,11 +92,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     ]
     .map(str::to_owned)
     .into();
-    let upstream = Upstream {
+    let proxied = ProxiedTools {
         tools,
-        ..Upstream::default()
+        ..ProxiedTools::default()
     };
-    let program = kernel.parse(proxy_program(settings, &upstream))?.program;
+    let program = kernel.parse(proxy_program(settings, &proxied))?.program;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}/mcp", listener.local_addr()?);
     let server = McpServer::new(kernel, program, ProcessLifetime::PerSession);

@@ -4,7 +4,7 @@
 //! A result of a server that is small enough passes as the server wrote it. A result whose text
 //! became a descriptor, or is not shown as it is, has the text for the model instead, once. If the
 //! tool has an output schema, the structured content is that text too, as the schema that clients
-//! get ([`crate::server_tools`]) admits.
+//! get ([`crate::tool_descriptions`]) admits.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use rmcp::model::{
 use serde_json::json;
 
 use crate::resources;
-use crate::server_tools::TEXT_KEY;
+use crate::tool_descriptions::TEXT_KEY;
 
 /// The most bytes of media in one result, since a client puts all of them into a context. Media
 /// over the limit are named and not sent.

@@ -2,7 +2,7 @@
 
 use rmcp::model::ServerCapabilities;
 
-use crate::upstream::{Introduced, Introductions};
+use crate::upstream::{Introductions, ServerIntroduction};
 
 /// What this server can do without any tool server.
 pub(crate) fn own_capabilities() -> ServerCapabilities {
@@ -18,7 +18,7 @@ pub(crate) fn own_capabilities() -> ServerCapabilities {
 /// have any.
 pub(crate) fn capabilities(introductions: &Introductions) -> ServerCapabilities {
     let mut all = own_capabilities();
-    for Introduced { capabilities, .. } in &introductions.introduced {
+    for ServerIntroduction { capabilities, .. } in &introductions.introduced {
         all.logging = all.logging.or_else(|| capabilities.logging.clone());
         all.completions = all.completions.or_else(|| capabilities.completions.clone());
         if capabilities.prompts.is_some() {

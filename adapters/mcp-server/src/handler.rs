@@ -24,7 +24,7 @@ use crate::server_resources;
 use crate::session_client::SessionClient;
 use crate::session_process::{NoProcess, SessionProcess, current_view};
 use crate::session_tools::SessionTools;
-use crate::upstream::{Introduced, Introductions, Upstream};
+use crate::upstream::{Introductions, ServerIntroduction, Upstream};
 
 /// The most entries in one page of a list.
 const LIST_PAGE_ENTRIES: usize = 250;
@@ -98,7 +98,7 @@ impl Handler {
         let introduced = introductions.introduced.iter();
         [own.into()]
             .into_iter()
-            .chain(introduced.filter_map(Introduced::shown_instructions))
+            .chain(introduced.filter_map(ServerIntroduction::shown_instructions))
             .chain(introductions.not_ready())
             .collect::<Vec<_>>()
             .join("\n\n")
@@ -170,7 +170,7 @@ impl ServerHandler for Handler {
     ) -> Result<ListToolsResult, ErrorData> {
         let process = self.process(&context).await?;
         if self.is_sessionless(&context)
-            && let Err(error) = process.update_server_tools().await
+            && let Err(error) = process.update_mcp_tools().await
         {
             // No notification reaches the process of lists: it keeps what it has.
             tracing::warn!("the tools of the servers cannot be listed: {error}");
@@ -362,7 +362,7 @@ fn list_page<T>(
             .filter(|first| *first <= all.len())
             .ok_or_else(|| {
                 ErrorData::invalid_params(
-                    format!("'{cursor}' is no cursor of this list: begin again without one"),
+                    format!("'{cursor}' is not a cursor of this list: begin again without one"),
                     None,
                 )
             })?,

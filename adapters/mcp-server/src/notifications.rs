@@ -47,7 +47,7 @@ async fn update_tools(process: &Process, tools: &Weak<SessionTools>) {
     if let Some(tools) = tools.upgrade() {
         tools.forget_list();
     }
-    if let Err(error) = process.update_server_tools().await {
+    if let Err(error) = process.update_mcp_tools().await {
         tracing::warn!("the tools of a server have changed and cannot be listed: {error}");
     }
 }

@@ -71,7 +71,8 @@ async fn named_prompts(upstream: &Upstream, servers: Vec<EnabledServer>) -> Vec<
     named
 }
 
-/// A prompt with its arguments filled in. Its texts are admitted as those of tools.
+/// A prompt with its arguments filled in. Its texts are placed in the context like outputs of
+/// tools: a large one becomes a descriptor.
 pub(crate) async fn get_prompt(
     upstream: &Upstream,
     mut request: GetPromptRequestParams,
@@ -85,7 +86,7 @@ pub(crate) async fn get_prompt(
     let mut prompt: GetPromptResult = parse_result(result)?;
     for message in &mut prompt.messages {
         if let Some(text) = text_of(&mut message.content) {
-            *text = upstream.admit_text(&source, std::mem::take(text)).await?;
+            *text = upstream.place_text(&source, std::mem::take(text)).await?;
         }
     }
     Ok(prompt.into())
@@ -105,22 +106,24 @@ fn text_of(content: &mut ContentBlock) -> Option<&mut String> {
 /// The server of a prompt, and the name of the prompt there.
 async fn prompt_server(
     upstream: &Upstream,
-    given: &str,
+    requested_name: &str,
 ) -> Result<(EnabledServer, String), ErrorData> {
     let servers = prompt_servers(upstream).await;
-    // The name at a single server follows from the name that is given.
+    // The name at a single server follows from the requested name.
     if let [enabled] = &servers[..]
-        && let Some(own_name) = given.strip_prefix(enabled.prefix.as_str())
+        && let Some(own_name) = requested_name.strip_prefix(enabled.prefix.as_str())
     {
         return Ok((enabled.clone(), own_name.to_owned()));
     }
     let named = named_prompts(upstream, servers).await;
-    let meant = named.into_iter().find(|named| named.prompt.name == given);
-    let meant = meant.ok_or_else(|| {
-        let why = format!("there is no prompt '{given}'. prompts/list shows those there are");
+    let found = named
+        .into_iter()
+        .find(|named| named.prompt.name == requested_name);
+    let found = found.ok_or_else(|| {
+        let why = format!("there is no prompt '{requested_name}'. prompts/list names the prompts");
         ErrorData::invalid_params(why, None)
     })?;
-    Ok((meant.enabled, meant.own_name))
+    Ok((found.enabled, found.own_name))
 }
 
 /// The values that the server of a prompt or of a resource template suggests for an argument.

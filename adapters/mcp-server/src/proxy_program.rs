@@ -36,7 +36,7 @@ pub struct ProxySettings {
 
 /// The tools that a proxy program offers to its clients.
 #[derive(Clone, Debug, Default)]
-pub struct Upstream {
+pub struct ProxiedTools {
     /// Tools of the host, by their names.
     pub tools: Vec<String>,
     /// The file that declares tool servers (`mcpServers`), by its path relative to the program, and
@@ -49,7 +49,7 @@ pub struct Upstream {
 /// none that create processes. An argument that is exactly `{{fd:3}}` is replaced by the content of
 /// that descriptor, so that large contents go from one tool to another without passing the client.
 #[must_use]
-pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
+pub fn proxy_program(settings: ProxySettings, proxied: &ProxiedTools) -> String {
     let ProxySettings {
         threshold_chars,
         page_chars,
@@ -67,7 +67,7 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
     let enabled_tools = names_of(Group::Descriptors)
         .filter(is_included)
         .map(|name| -> &str { name });
-    let enabled: Vec<&str> = upstream
+    let enabled: Vec<&str> = proxied
         .tools
         .iter()
         .map(String::as_str)
@@ -76,7 +76,7 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
     let mut text = String::from("[model]\nname = \"none\"\nprovider = \"scripted\"\n\n[tools]\n");
     // A string or a list of strings has the same syntax in JSON and in TOML.
     let _ = writeln!(text, "enabled = {}\n", json!(enabled));
-    if let Some((path, names)) = &upstream.servers {
+    if let Some((path, names)) = &proxied.servers {
         let _ = writeln!(text, "[mcp]\nconfig_path = {}\n\n[tools.mcp]", json!(path));
         for name in names {
             let _ = writeln!(
@@ -86,7 +86,7 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
             );
         }
     }
-    let expands_fds = upstream.servers.is_some() || !upstream.tools.is_empty();
+    let expands_fds = proxied.servers.is_some() || !proxied.tools.is_empty();
     let _ = writeln!(text, "\n[file_descriptor]\nexpand_fds = {expands_fds}");
     let _ = writeln!(
         text,
@@ -113,9 +113,9 @@ mod tests {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             proxy_program(
                 settings,
-                &Upstream {
+                &ProxiedTools {
                     servers: Some(("s.json".into(), names)),
-                    ..Upstream::default()
+                    ..ProxiedTools::default()
                 },
             )
         };

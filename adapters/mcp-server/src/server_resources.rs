@@ -43,7 +43,8 @@ pub(crate) async fn list_templates(upstream: &Upstream) -> Vec<ResourceTemplate>
     join_all(lists).await.into_iter().flatten().collect()
 }
 
-/// Reads a resource. Its texts are admitted as those of tools.
+/// Reads a resource. Its texts are placed in the context like outputs of tools: a large one becomes
+/// a descriptor.
 pub(crate) async fn read(
     upstream: &Upstream,
     request: ReadResourceRequestParams,
@@ -56,7 +57,7 @@ pub(crate) async fn read(
             && !uri.starts_with(APPLICATION_SCHEME)
         {
             let source = format!("resource:{uri}");
-            *text = upstream.admit_text(&source, std::mem::take(text)).await?;
+            *text = upstream.place_text(&source, std::mem::take(text)).await?;
         }
     }
     Ok(result.into())

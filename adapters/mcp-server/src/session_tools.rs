@@ -15,9 +15,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::call_result::{OutputSchema, build_result};
 use crate::progress::forward_progress;
-use crate::server_tools::{ServerTools, describe_tool, list_server_tools};
 use crate::session_outputs::explain_unknown;
 use crate::session_process::SessionProcess;
+use crate::tool_descriptions::{ListedTools, describe_tool, list_tools_of_servers};
 use crate::upstream::{Upstream, parse};
 
 /// The most calls of a session that run at once. Further calls wait in order of arrival.
@@ -41,7 +41,7 @@ pub(crate) struct SessionTools {
     call_permits: Arc<Semaphore>,
     waiting_calls: Arc<AtomicUsize>,
     /// What the servers say of their tools, as it was last listed.
-    server_tools: Mutex<Option<Arc<ServerTools>>>,
+    listed_tools: Mutex<Option<Arc<ListedTools>>>,
 }
 
 impl SessionTools {
@@ -49,7 +49,7 @@ impl SessionTools {
         Self {
             call_permits: Arc::new(Semaphore::new(MAX_RUNNING_CALLS)),
             waiting_calls: Arc::default(),
-            server_tools: Mutex::default(),
+            listed_tools: Mutex::default(),
         }
     }
 
@@ -59,14 +59,14 @@ impl SessionTools {
         upstream: &Upstream,
         session_process: &SessionProcess,
     ) -> Vec<Tool> {
-        let server_tools = Arc::new(list_server_tools(upstream).await);
-        *self.last_listed() = Some(server_tools.clone());
+        let listed_tools = Arc::new(list_tools_of_servers(upstream).await);
+        *self.last_listed() = Some(listed_tools.clone());
         let tools = &upstream.view().tools;
         let describe = |spec| {
             let spec: &dormouse_proto::tool::ToolSpec = spec;
-            let server_tool = server_tools.get(&spec.name);
+            let listed_tool = listed_tools.get(&spec.name);
             let access = tools.access(&spec.name);
-            describe_tool(&session_process.describe(spec), access, server_tool)
+            describe_tool(&session_process.describe(spec), access, listed_tool)
         };
         tools.specs().iter().map(describe).collect()
     }
@@ -146,7 +146,7 @@ impl SessionTools {
         let listed = match listed {
             Some(listed) => listed,
             None => {
-                let listed = Arc::new(list_server_tools(upstream).await);
+                let listed = Arc::new(list_tools_of_servers(upstream).await);
                 *self.last_listed() = Some(listed.clone());
                 listed
             }
@@ -160,8 +160,8 @@ impl SessionTools {
         }
     }
 
-    fn last_listed(&self) -> std::sync::MutexGuard<'_, Option<Arc<ServerTools>>> {
-        self.server_tools
+    fn last_listed(&self) -> std::sync::MutexGuard<'_, Option<Arc<ListedTools>>> {
+        self.listed_tools
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

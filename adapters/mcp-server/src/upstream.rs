@@ -1,6 +1,7 @@
-//! The tool servers behind a session, asked for more than their tools: prompts, resources,
-//! completions, log messages. Requests are passed on, and results come back as the servers wrote
-//! them, except for texts, which are admitted by the rules for text from outside.
+//! The upstream of a session: the tool servers of its process, which are asked for more than their
+//! tools: prompts, resources, completions, log messages. Requests are passed on, and results come
+//! back as the servers wrote them, except for texts: they are marked as text from outside, and
+//! large ones become descriptors.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub(crate) struct Upstream {
 }
 
 /// A server, and what it said of itself.
-pub(crate) struct Introduced {
+pub(crate) struct ServerIntroduction {
     pub(crate) enabled: EnabledServer,
     pub(crate) capabilities: ServerCapabilities,
     instructions: Option<String>,
@@ -40,7 +41,7 @@ pub(crate) struct Introduced {
 /// What the servers of a process say of themselves.
 #[derive(Default)]
 pub(crate) struct Introductions {
-    pub(crate) introduced: Vec<Introduced>,
+    pub(crate) introduced: Vec<ServerIntroduction>,
     /// The names of the others, and why they cannot be reached.
     not_ready: Vec<(Arc<str>, ToolError)>,
 }
@@ -74,7 +75,7 @@ impl Upstream {
                 tracing::warn!(server = &*name, "not reached: {why}");
                 (name, why)
             })?;
-            Ok(Introduced {
+            Ok(ServerIntroduction {
                 enabled: enabled.clone(),
                 capabilities: parse(introduction["capabilities"].clone()).unwrap_or_default(),
                 instructions: introduction["instructions"].as_str().map(str::to_owned),
@@ -174,9 +175,10 @@ impl Upstream {
         entries
     }
 
-    /// A text of a server, for a context: a text that is too large becomes a descriptor, and the
-    /// result is its first page. `source` is where the text comes from.
-    pub(crate) async fn admit_text(&self, source: &str, text: String) -> Result<String, ErrorData> {
+    /// Prepares a text of a server for the context of a client: a text that is too large becomes a
+    /// descriptor, and the result is its first page. Any other text is marked as text from outside.
+    /// `source` is where the text comes from.
+    pub(crate) async fn place_text(&self, source: &str, text: String) -> Result<String, ErrorData> {
         let chars = text.chars().count() as u64;
         let settings = self.view.program.descriptors();
         let exceeded =
@@ -206,7 +208,7 @@ impl Introductions {
     }
 }
 
-impl Introduced {
+impl ServerIntroduction {
     /// The instructions of the server, under a line that names it; `None` if it has none.
     pub(crate) fn shown_instructions(&self) -> Option<String> {
         let name = &self.enabled.server.name;
@@ -239,8 +241,9 @@ pub(crate) fn parse<T: DeserializeOwned>(value: Value) -> Option<T> {
 /// The result of a server, if it has the type that belongs to the request.
 pub(crate) fn parse_result<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|error| {
-        let why =
-            format!("the tool server answered with something else than was asked for: {error}");
+        let why = format!(
+            "the tool server answered with a result of another form than the request has: {error}"
+        );
         ErrorData::internal_error(why, None)
     })
 }

@@ -1,10 +1,13 @@
 //! The MCP client. It keeps the connections to the servers that programs name: one that all
 //! processes of a kernel share, or one for each tree of processes.
+//!
+//! A kernel may be an MCP server itself: the program that calls it, such as an editor, is the
+//! *downstream client* of a tree of processes. A server may ask it for something, and is told what
+//! it declares. "Client" alone, in the names of MCP messages, is this crate.
 
 mod call_deadline;
-mod client_info;
-mod client_requests;
 mod connection;
+mod downstream_requests;
 mod http;
 mod known_lists;
 mod list_source;
@@ -13,6 +16,7 @@ mod liveness;
 mod log_limit;
 mod output;
 mod protocol;
+mod protocol_handler;
 mod request_error;
 mod resources;
 mod server_connections;
@@ -36,10 +40,10 @@ use serde_json::Value;
 
 pub use self::known_lists::KnownLists;
 
-use self::client_requests::BackingClient;
 use self::connection::Connection;
+use self::downstream_requests::DownstreamClient;
 use self::list_source::{ListSource, ShownLists};
-use self::server_connections::{Clients, ServerConnections, Sharing};
+use self::server_connections::{DownstreamClients, ServerConnections, Sharing};
 use self::session::{Session, SessionSettings};
 use crate::login::Logins;
 
@@ -66,14 +70,14 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// ```
 pub struct McpClient {
     connections: Mutex<HashMap<Arc<Server>, ServerConnections>>,
-    clients: Clients,
+    downstream: DownstreamClients,
     max_message_bytes: usize,
     /// For servers whose declaration does not say it.
     default_sharing: Sharing,
     /// For servers that are started only when they are called.
     known_lists: Option<Arc<KnownLists>>,
     /// How long a client waits for the lists of an optional server that has never run.
-    patience: Duration,
+    max_start_wait: Duration,
     logins: Option<Logins>,
 }
 
@@ -81,11 +85,11 @@ impl Default for McpClient {
     fn default() -> Self {
         Self {
             connections: Mutex::default(),
-            clients: Clients::default(),
+            downstream: DownstreamClients::default(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             default_sharing: Sharing::Kernel,
             known_lists: None,
-            patience: Duration::ZERO,
+            max_start_wait: Duration::ZERO,
             logins: None,
         }
     }
@@ -116,12 +120,12 @@ impl McpClient {
     /// has started, they are kept in `known`, and clients are notified of those that have changed
     /// ([`ServerClient::notify`]).
     ///
-    /// A server that is not in `known` is started for its lists. A client waits at most `patience`
-    /// for it if it is optional, and is notified when the server is ready.
+    /// A server that is not in `known` is started for its lists. A client waits at most
+    /// `max_start_wait` for it if it is optional, and is notified when the server is ready.
     #[must_use]
-    pub fn start_when_called(mut self, known: KnownLists, patience: Duration) -> Self {
+    pub fn start_when_called(mut self, known: KnownLists, max_start_wait: Duration) -> Self {
         self.known_lists = Some(Arc::new(known));
-        self.patience = patience;
+        self.max_start_wait = max_start_wait;
         self
     }
 
@@ -141,7 +145,7 @@ impl McpClient {
         }
     }
 
-    fn new_connection(&self, server: &Arc<Server>, client: BackingClient) -> Connection {
+    fn new_connection(&self, server: &Arc<Server>, client: DownstreamClient) -> Connection {
         let known_lists = self.known_lists.as_ref();
         let shown_lists = known_lists.map(|known| ShownLists::new(known.clone(), server, &client));
         let settings = SessionSettings {
@@ -149,20 +153,27 @@ impl McpClient {
             max_message_bytes: self.max_message_bytes,
             logins: self.logins.clone(),
         };
-        Connection::new(server.clone(), settings, self.clients.clone(), shown_lists)
+        Connection::new(
+            server.clone(),
+            settings,
+            self.downstream.clone(),
+            shown_lists,
+        )
     }
 
     /// How long to wait for the lists of a server that has never run. Without a client that is
     /// notified when the server is ready, and for a server that the program requires, as long as
     /// the declaration says.
-    fn patience(&self, server: &Server, client: BackingClient) -> Option<Duration> {
-        client.filter(|_| server.optional).map(|_| self.patience)
+    fn max_start_wait(&self, server: &Server, client: DownstreamClient) -> Option<Duration> {
+        client
+            .filter(|_| server.optional)
+            .map(|_| self.max_start_wait)
     }
 
     /// The connection to a server for the tree with the root `root`.
     fn tree_connection(&self, server: &Arc<Server>, root: Pid) -> Arc<Connection> {
         let sharing = self.sharing(server);
-        let client = self.clients.of_tree(root);
+        let client = self.downstream.of_tree(root);
         let create = || {
             // A connection that all trees share serves no client.
             let client = client.filter(|_| sharing == Sharing::Tree);
@@ -219,11 +230,11 @@ impl ToolServers for McpClient {
         let client = match &to {
             OffersTo::AnyTree => None,
             OffersTo::NewTree(client) => Some(client.clone()),
-            OffersTo::Tree(root) => self.clients.of_tree(*root),
+            OffersTo::Tree(root) => self.downstream.of_tree(*root),
         };
-        let patience = self.patience(server, client);
+        let max_start_wait = self.max_start_wait(server, client);
         let (connection, host) = (self.listing_connection(server, to), host.clone());
-        async move { listing::offers(&connection, &host, patience).await }.boxed()
+        async move { listing::offers(&connection, &host, max_start_wait).await }.boxed()
     }
 
     fn forget_offers(&self, server: &Arc<Server>, to: OffersTo) -> bool {
@@ -266,10 +277,10 @@ impl ToolServers for McpClient {
         server: &Arc<Server>,
         root: Pid,
     ) -> BoxFuture<'static, Result<Value, ToolError>> {
-        let patience = self.patience(server, self.clients.of_tree(root));
+        let max_start_wait = self.max_start_wait(server, self.downstream.of_tree(root));
         let (connection, host) = (self.tree_connection(server, root), host.clone());
         async move {
-            Ok(match connection.list_source(&host, patience).await? {
+            Ok(match connection.list_source(&host, max_start_wait).await? {
                 ListSource::Session(session) => session.introduction(),
                 ListSource::Known(lists) => lists.introduction().clone(),
             })
@@ -285,7 +296,7 @@ impl ToolServers for McpClient {
         method: &str,
         params: Value,
     ) -> BoxFuture<'static, ServerAnswer> {
-        let patience = self.patience(server, self.clients.of_tree(root));
+        let max_start_wait = self.max_start_wait(server, self.downstream.of_tree(root));
         let (connection, host) = (self.tree_connection(server, root), host.clone());
         let method = method.to_owned();
         async move {
@@ -293,7 +304,7 @@ impl ToolServers for McpClient {
                 return answer;
             }
             let session = if server_lists::is_list(&method) {
-                match connection.list_source(&host, patience).await? {
+                match connection.list_source(&host, max_start_wait).await? {
                     ListSource::Session(session) => session,
                     ListSource::Known(lists) => return Ok(lists.answer(&method)),
                 }
@@ -321,11 +332,11 @@ impl ToolServers for McpClient {
         for connections in self.connections().values_mut() {
             connections.adopt(root, &client);
         }
-        self.clients.insert(root, client);
+        self.downstream.insert(root, client);
     }
 
     fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()> {
-        self.clients.remove(root);
+        self.downstream.remove(root);
         let connections: Vec<_> = self
             .connections()
             .values_mut()

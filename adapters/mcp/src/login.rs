@@ -41,7 +41,7 @@ pub struct LoginOptions {
 /// Why there is no login. No text has a token.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
-    /// The URL is none, or its connection would not be encrypted.
+    /// The URL is invalid, or its connection would not be encrypted.
     #[error("{0} is no https:// address of a server")]
     Url(String),
     /// The server or its authorization server refused, or does not support OAuth.

@@ -1,9 +1,13 @@
 //! Anthropic's Messages API, and compatible servers.
 
+mod container;
 mod decode;
 mod dialect;
 mod encode;
+mod files;
 mod stream;
+
+use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
@@ -14,7 +18,7 @@ pub(crate) use self::dialect::Dialect;
 pub(crate) use self::encode::encode_head;
 pub use self::stream::StreamDecoder;
 use crate::wire::call_ids;
-use crate::wire::{Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
+use crate::wire::{Client, Codec, Delivery, FileLink, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "anthropic";
@@ -72,12 +76,21 @@ impl Codec for Messages {
         encode::encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        Ok(encode::encode_tail(request, purpose))
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError> {
+        Ok(encode::encode_tail(request, purpose, now))
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         decode::decode_message(json)
+    }
+
+    fn files(&self, reply: &Reply) -> Vec<FileLink> {
+        files::links(&reply.blocks)
     }
 
     fn with_call_id(&self, raw: &str, _index: usize, id: &str) -> Option<String> {

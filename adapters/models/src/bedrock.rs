@@ -9,6 +9,7 @@ mod signature;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
@@ -90,7 +91,9 @@ impl Codec for BedrockMessages {
         };
         // A name of dots would be another path.
         if request.model.is_empty() || request.model.starts_with('.') {
-            return Err(invalid("the name of the model is none of Bedrock"));
+            return Err(invalid(
+                "the name of the model is not one that Bedrock can have",
+            ));
         }
         Ok(Some(format!(
             "/model/{}/{verb}",
@@ -111,8 +114,13 @@ impl Codec for BedrockMessages {
         Messages.encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        Messages.encode_tail(request, purpose)
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError> {
+        Messages.encode_tail(request, purpose, now)
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {

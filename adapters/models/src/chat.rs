@@ -4,10 +4,13 @@
 //! reply keeps the original message as its raw form, which is sent back unchanged. The other blocks
 //! have no raw form.
 
+mod cited;
 mod decode;
 mod encode;
 mod generated_ids;
 mod stream;
+
+use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
@@ -99,7 +102,12 @@ impl Codec for Completions {
         encode::encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, _purpose: Purpose) -> Result<String, ModelError> {
+    fn encode_tail(
+        &self,
+        request: &Request,
+        _purpose: Purpose,
+        _now: SystemTime,
+    ) -> Result<String, ModelError> {
         Ok(encode::encode_tail(request, self.dialect))
     }
 

@@ -7,7 +7,10 @@ mod decode;
 mod encode;
 mod metadata;
 mod names;
+mod partial_calls;
 mod stream;
+
+use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
@@ -79,7 +82,12 @@ impl Codec for GenerateContent {
         encode::encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        _now: SystemTime,
+    ) -> Result<String, ModelError> {
         encode::encode_tail(request, purpose)
     }
 

@@ -38,6 +38,7 @@ mod tests {
                 cache_read,
                 cache_write,
                 cache_write_1h,
+                ..
             } = *price;
             assert!(
                 0 < input && input <= output && output <= 1_000 * NANOS_PER_UNIT,

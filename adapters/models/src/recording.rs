@@ -126,7 +126,7 @@ impl From<End> for Result<Reply, ModelError> {
 
 /// The program that makes a call, and the model that it calls.
 #[derive(Serialize)]
-struct Endpoints<'a> {
+struct ModelAndProgram<'a> {
     model: &'a str,
     program: &'a str,
 }
@@ -150,7 +150,7 @@ fn parts(request: &Request, redact: Option<&Redaction>) -> Result<Vec<String>, s
         .map(|(fd, bytes)| (fd.to_string(), blake3::hash(bytes).to_string()))
         .collect();
     let leading_parts = [
-        json(&Endpoints { model, program }, redact)?,
+        json(&ModelAndProgram { model, program }, redact)?,
         json(system, redact)?,
         match **provider_tools == ProviderTools::default() {
             true => json(tools, redact)?,

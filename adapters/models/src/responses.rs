@@ -6,7 +6,10 @@
 
 mod decode;
 mod encode;
+mod files;
 mod stream;
+
+use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
@@ -14,7 +17,7 @@ use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
 use crate::wire::call_ids;
-use crate::wire::{Client, Codec, MessageContext, Purpose, Service, Version};
+use crate::wire::{Client, Codec, FileLink, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "openai-responses";
@@ -71,12 +74,21 @@ impl Codec for Responses {
         encode::encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        _now: SystemTime,
+    ) -> Result<String, ModelError> {
         Ok(encode::encode_tail(request, purpose))
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         decode::decode_reply(json)
+    }
+
+    fn files(&self, reply: &Reply) -> Vec<FileLink> {
+        files::links(&reply.blocks)
     }
 
     fn with_call_id(&self, raw: &str, _index: usize, id: &str) -> Option<String> {

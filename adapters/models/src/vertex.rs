@@ -9,11 +9,12 @@ mod token;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
 
-use self::location::Place;
+use self::location::VertexLocation;
 use self::token::GoogleTokens;
 use crate::anthropic::{self, Dialect, Messages};
 use crate::gemini::{self, GenerateContent};
@@ -33,13 +34,13 @@ pub type GeminiVertex = Client<VertexGenerateContent>;
 /// The codec of the Messages API at Vertex AI.
 #[derive(Clone, Debug, Default)]
 pub struct VertexMessages {
-    place: Place,
+    location: VertexLocation,
 }
 
 /// The codec of the Gemini API at Vertex AI.
 #[derive(Clone, Debug, Default)]
 pub struct VertexGenerateContent {
-    place: Place,
+    location: VertexLocation,
 }
 
 const TOKEN_VARIABLE: Option<&str> = Some("GOOGLE_OAUTH_ACCESS_TOKEN");
@@ -69,12 +70,12 @@ impl Codec for VertexMessages {
     type Decoder = anthropic::StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {
-        let place = Place::new(location);
-        Self { place }
+        let location = VertexLocation::new(location);
+        Self { location }
     }
 
     fn base_url(&self) -> Result<Cow<'static, str>, ModelError> {
-        self.place.base_url().map(Cow::Owned)
+        self.location.base_url().map(Cow::Owned)
     }
 
     fn signer(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Signer>> {
@@ -90,7 +91,7 @@ impl Codec for VertexMessages {
             Purpose::Count => "count-tokens",
             Purpose::Reply(_) => &*request.model,
         };
-        self.place.path("anthropic", model, verb).map(Some)
+        self.location.path("anthropic", model, verb).map(Some)
     }
 
     fn encode_head(
@@ -106,8 +107,13 @@ impl Codec for VertexMessages {
         Messages.encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        Messages.encode_tail(request, purpose)
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError> {
+        Messages.encode_tail(request, purpose, now)
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
@@ -132,12 +138,12 @@ impl Codec for VertexGenerateContent {
     type Decoder = gemini::StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {
-        let place = Place::new(location);
-        Self { place }
+        let location = VertexLocation::new(location);
+        Self { location }
     }
 
     fn base_url(&self) -> Result<Cow<'static, str>, ModelError> {
-        self.place.base_url().map(Cow::Owned)
+        self.location.base_url().map(Cow::Owned)
     }
 
     fn signer(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Signer>> {
@@ -151,7 +157,7 @@ impl Codec for VertexGenerateContent {
             Purpose::Reply(Delivery::Whole) => "generateContent",
             Purpose::Count => return Ok(None),
         };
-        self.place.path("google", &request.model, verb).map(Some)
+        self.location.path("google", &request.model, verb).map(Some)
     }
 
     fn encode_head(
@@ -167,8 +173,13 @@ impl Codec for VertexGenerateContent {
         GenerateContent.encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        GenerateContent.encode_tail(request, purpose)
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError> {
+        GenerateContent.encode_tail(request, purpose, now)
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {

@@ -22,6 +22,7 @@ mod events;
 pub(crate) mod excerpt;
 mod exchange;
 pub(crate) mod failure;
+mod files;
 pub(crate) mod json_fields;
 pub(crate) mod media;
 mod message_cache;
@@ -42,6 +43,8 @@ pub use self::client::Client;
 pub use self::codec::{
     Codec, Completeness, Decoder, Delivery, MessageContext, Purpose, Service, Version,
 };
+pub use self::files::FileLink;
+pub(crate) use self::files::is_path_segment;
 pub use self::request_body::{Body, encode};
 pub use self::signing::{CloudLocation, Signer, UnsignedRequest};
 

@@ -50,7 +50,7 @@ impl<L: RecordLog> RecordStore<L> {
         let codec = self.codec()?;
         for (pid, record) in records {
             if (update.watch)() == ControlFlow::Break(()) {
-                report.progress = SweepOutcome::Interrupted;
+                report.outcome = SweepOutcome::Interrupted;
                 break;
             }
             let pid = Pid(pid);
@@ -135,14 +135,14 @@ impl<L: RecordLog> RecordStore<L> {
         owner: OwnerToken,
         sweep: SweepRequest<'_>,
     ) -> Result<SweepReport, StoreError> {
-        if sweep.purpose == SweepMode::Free {
+        if sweep.mode == SweepMode::Free {
             self.check_owner(owner)?;
             self.pins().check(sweep.mark)?;
         }
-        let losses = sweep.inventory.losses(sweep.deletions);
+        let removals = sweep.inventory.removals(sweep.deletions);
         let must_keep = |name: &ContentHash| {
             let name = ShortName::of(&name.0);
-            sweep.contents == KeptContents::All || sweep.inventory.is_referred_to(name, &losses)
+            sweep.contents == KeptContents::All || sweep.inventory.is_referred_to(name, &removals)
         };
         let mut report = SweepReport {
             segments: 1,
@@ -156,9 +156,9 @@ impl<L: RecordLog> RecordStore<L> {
             }
         }
         for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_AT_ONCE)) {
-            if sweep.purpose == SweepMode::Free {
+            if sweep.mode == SweepMode::Free {
                 if (sweep.watch)(SweepStep::Replace(group)) == ControlFlow::Break(()) {
-                    report.progress = SweepOutcome::Interrupted;
+                    report.outcome = SweepOutcome::Interrupted;
                     break;
                 }
                 self.delete_unpinned(owner, &sweep, contents, &mut report)?;
@@ -170,7 +170,7 @@ impl<L: RecordLog> RecordStore<L> {
         }
         report.live_bytes = report.bytes_before - report.freed_content_bytes;
         report.bytes_after = report.live_bytes;
-        if sweep.purpose == SweepMode::Free {
+        if sweep.mode == SweepMode::Free {
             self.pins().end(sweep.mark);
         }
         Ok(report)

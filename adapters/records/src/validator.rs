@@ -169,7 +169,7 @@ impl CommitValidator<'_> {
             WriteOp::Checkpoint {
                 id,
                 label,
-                of,
+                pid,
                 root,
                 scope,
                 members,
@@ -178,7 +178,7 @@ impl CommitValidator<'_> {
                 self.checked.checkpoints.push(Checkpoint {
                     id: *id,
                     label: label.clone(),
-                    of: *of,
+                    pid: *pid,
                     root: *root,
                     scope: *scope,
                     members,

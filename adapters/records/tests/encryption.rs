@@ -119,7 +119,7 @@ fn fill(store: &dyn Store) -> Vec<Bytes> {
     let label = WriteOp::Checkpoint {
         id: dormouse_proto::id::CheckpointId(1),
         label: "the-label".into(),
-        of: pid,
+        pid,
         root: pid,
         scope: dormouse_proto::checkpoint::Scope::Tree,
         members: vec![pid],

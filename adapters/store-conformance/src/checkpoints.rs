@@ -42,7 +42,7 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
         "a checkpoint has the number of the commit that wrote it"
     );
     assert_eq!(
-        (&*found[0].label, found[0].of, found[0].at_ms),
+        (&*found[0].label, found[0].pid, found[0].at_ms),
         ("before", Pid(1), NOW_MS)
     );
     for id in [0, 4, 5] {

@@ -45,9 +45,9 @@ pub struct CollectionOptions {
     /// The mark of the collection.
     pub mark: MarkToken,
     /// Whether garbage is freed or only counted.
-    pub purpose: SweepMode,
+    pub mode: SweepMode,
     /// How much garbage a part must have to be freed, and the size of a step.
-    pub bounds: SweepLimits,
+    pub limits: SweepLimits,
 }
 
 /// Takes an inventory and collects garbage.
@@ -58,11 +58,7 @@ pub fn sweep_with(
     store: &dyn Store,
     owner: OwnerToken,
     live: &LiveContents,
-    CollectionOptions {
-        mark,
-        purpose,
-        bounds,
-    }: CollectionOptions,
+    CollectionOptions { mark, mode, limits }: CollectionOptions,
     watch: &mut dyn FnMut(SweepStep) -> ControlFlow<()>,
 ) -> Result<SweepReport, StoreError> {
     let inventory = &mut Inventory::default();
@@ -84,8 +80,8 @@ pub fn sweep_with(
             inventory,
             contents,
             deletions: &Deletions::default(),
-            purpose,
-            bounds,
+            mode,
+            limits,
             watch,
         },
     )
@@ -104,8 +100,8 @@ pub fn sweep_watched(
 ) -> Result<SweepReport, StoreError> {
     let options = CollectionOptions {
         mark,
-        purpose: SweepMode::Free,
-        bounds: THOROUGH,
+        mode: SweepMode::Free,
+        limits: THOROUGH,
     };
     sweep_with(store, owner, live, options, watch)
 }
@@ -126,8 +122,8 @@ pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &LiveContents) -> Sweep
 pub fn count_garbage(store: &dyn Store, owner: OwnerToken, live: &LiveContents) -> SweepReport {
     let options = CollectionOptions {
         mark: MarkToken::default(),
-        purpose: SweepMode::Count,
-        bounds: THOROUGH,
+        mode: SweepMode::Count,
+        limits: THOROUGH,
     };
     sweep_with(store, owner, live, options, &mut continue_always).unwrap()
 }

@@ -91,7 +91,7 @@ pub fn checkpoint(id: u64, members: &[u64]) -> WriteOp {
     WriteOp::Checkpoint {
         id: CheckpointId(id),
         label: "before".into(),
-        of: Pid(1),
+        pid: Pid(1),
         root: Pid(1),
         scope: Scope::Tree,
         members: members.iter().copied().map(Pid).collect(),

@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::inventory::{Losses, SegmentUsage, ShortName};
+use dormouse_actors::ports::inventory::{Removals, SegmentUsage, ShortName};
 use dormouse_actors::ports::{
     KeptContents, OwnerToken, StoreError, SweepMode, SweepOutcome, SweepReport, SweepRequest,
     SweepStep, SyncLevel,
@@ -56,7 +56,7 @@ pub(crate) struct Compaction<'s, 'a> {
     store: &'s LogStore,
     owner: OwnerToken,
     request: SweepRequest<'a>,
-    losses: Losses,
+    removals: Removals,
     report: SweepReport,
 }
 
@@ -89,10 +89,10 @@ impl<'s, 'a> Compaction<'s, 'a> {
         owner: OwnerToken,
         request: SweepRequest<'a>,
     ) -> Result<Self, StoreError> {
-        if request.purpose == SweepMode::Free {
+        if request.mode == SweepMode::Free {
             store.gc_pins.check(request.mark)?;
         }
-        let losses = request.inventory.losses(request.deletions);
+        let removals = request.inventory.removals(request.deletions);
         let bytes = store.log.bytes();
         let report = SweepReport {
             bytes_before: bytes,
@@ -103,7 +103,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             store,
             owner,
             request,
-            losses,
+            removals,
             report,
         })
     }
@@ -114,7 +114,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// As [`dormouse_actors::ports::Store::sweep`].
     pub(crate) fn run(mut self) -> Result<SweepReport, StoreError> {
         let outcome = self.compact_all();
-        if self.request.purpose == SweepMode::Free {
+        if self.request.mode == SweepMode::Free {
             self.report.bytes_after = self.store.log.bytes();
             self.store.gc_pins.end(self.request.mark);
         }
@@ -126,7 +126,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             Ok(end) => end,
             Err(Abort::Error(error)) => return Err(error),
             Err(Abort::Interrupted | Abort::Damaged) => {
-                self.report.progress = SweepOutcome::Interrupted;
+                self.report.outcome = SweepOutcome::Interrupted;
                 return Ok(());
             }
         };
@@ -142,7 +142,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
                 Err(Abort::Damaged) => self.report.damaged_segments.push(number),
                 Err(Abort::Error(error)) => return Err(error),
                 Err(Abort::Interrupted) => {
-                    self.report.progress = SweepOutcome::Interrupted;
+                    self.report.outcome = SweepOutcome::Interrupted;
                     break;
                 }
             }
@@ -153,7 +153,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// The first segment that is not compacted: the one that contains HEAD's position, or the next
     /// one if that segment has enough garbage to be closed.
     fn end_of_compactable(&mut self) -> Result<u32, Abort> {
-        let position = match self.request.purpose {
+        let position = match self.request.mode {
             SweepMode::Count => self.store.writer().position(),
             SweepMode::Free => self.synced_head(&mut self.store.writer())?,
         };
@@ -164,7 +164,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             Ok(None) | Err(Abort::Damaged) => return Ok(number),
             Err(abort) => return Err(abort),
         };
-        if self.request.purpose == SweepMode::Count {
+        if self.request.mode == SweepMode::Count {
             return Ok(number + 1);
         }
         let mut writer = self.store.writer();
@@ -192,7 +192,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .log
             .segment(number)
             .map_or(0, |segment| segment.end());
-        if end == 0 || end < self.request.bounds.close_bytes {
+        if end == 0 || end < self.request.limits.close_bytes {
             return Ok(None);
         }
         if let Some(usage) = self.usage_from_inventory(number, end)
@@ -213,14 +213,14 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// Whether the active segment has enough garbage to be closed and compacted.
     fn should_close(&self, usage: SegmentUsage) -> bool {
-        self.should_compact(usage) && garbage_bytes(usage) >= self.request.bounds.close_bytes
+        self.should_compact(usage) && garbage_bytes(usage) >= self.request.limits.close_bytes
     }
 
     /// The usage of a segment according to the inventory, without an inspection; `None` if the
     /// inventory is not certain of it. Bytes that were appended since the inventory was updated
     /// count as live.
     fn usage_from_inventory(&self, number: u32, end: u64) -> Option<SegmentUsage> {
-        let usage = self.request.inventory.usage(number, &self.losses)?;
+        let usage = self.request.inventory.usage(number, &self.removals)?;
         let is_reliable = self.request.contents == KeptContents::Referenced
             && !usage.is_doubtful
             && usage.bytes <= end;
@@ -230,7 +230,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// Stores the result of an inspection in the inventory, unless the inspection assumed deletions
     /// that are not committed.
     fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
-        let usage = self.request.inventory.usage(number, &self.losses);
+        let usage = self.request.inventory.usage(number, &self.removals);
         let is_up_to_date = usage.is_some_and(|usage| usage.bytes == contents.bytes);
         if self.request.contents == KeptContents::Referenced
             && self.request.deletions.is_empty()
@@ -242,7 +242,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// Whether the share of live bytes in a segment is small enough for a compaction.
     fn should_compact(&self, usage: SegmentUsage) -> bool {
-        let live_percent = self.request.bounds.live_percent;
+        let live_percent = self.request.limits.live_percent;
         let is_nearly_full = self.store.quota.is_nearly_full(self.report.bytes_before);
         let percent = if is_nearly_full {
             live_percent.max(NEARLY_FULL_PERCENT)
@@ -284,12 +284,12 @@ impl<'s, 'a> Compaction<'s, 'a> {
         }
         self.report.segments += 1;
         self.report.live_bytes += contents.live_bytes;
-        if self.request.purpose == SweepMode::Free {
+        if self.request.mode == SweepMode::Free {
             // An interruption from here on leaves copies of records that were moved already.
             self.request.inventory.mark_doubtful(number);
             self.move_live_records(number, &contents)?;
             self.replace_by_stub(number, &mut contents, stub)?;
-            self.request.inventory.drop_part(number);
+            self.request.inventory.drop_segment(number);
             contents.unreferenced.keys().for_each(|name| {
                 self.request
                     .inventory
@@ -309,7 +309,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .values()
             .map(|(_, bytes)| bytes)
             .sum::<u64>();
-        if self.request.purpose == SweepMode::Free {
+        if self.request.mode == SweepMode::Free {
             self.report_step(SweepStep::Clean(number))?;
             self.remove_keys(&contents.garbage_keys);
         }
@@ -345,7 +345,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             self.report_step(SweepStep::Move(number))?;
             let mut records = Vec::new();
             let mut bytes = 0;
-            while bytes < self.request.bounds.step_bytes
+            while bytes < self.request.limits.step_bytes
                 && let Some(at) = locations.next()
             {
                 let record = self.read_record(at)?;

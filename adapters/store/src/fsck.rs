@@ -47,8 +47,8 @@ use crate::recovery::{check_log, check_secret, check_tail, is_truncated};
 use crate::segment::Segment;
 use dormouse_records::secret::{NO_CHECK, StoreKey, StoreSecret, secret_check};
 
-/// The epoch of a store whose HEAD was lost: higher than any epoch that was ever claimed.
-const EPOCH_AFTER_LOST_HEAD: u64 = 1 << 40;
+/// The owner number of a store whose HEAD was lost: higher than any that was ever claimed.
+const OWNER_AFTER_LOST_HEAD: u64 = 1 << 40;
 
 /// Whether damage is repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +280,7 @@ impl Inspection {
                 let head = match head {
                     Some(head) => head,
                     None => Head {
-                        epoch: EPOCH_AFTER_LOST_HEAD,
+                        owner: OWNER_AFTER_LOST_HEAD,
                         ..recover_head(dir, secret)?
                     },
                 };
@@ -454,7 +454,7 @@ fn recover_head(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreE
         let check = secret.map_or(NO_CHECK, |secret| secret_check(secret, key));
         let head = Head {
             key,
-            epoch: 0,
+            owner: 0,
             position: LogPosition::EMPTY,
             check,
         };

@@ -13,7 +13,7 @@
 //! are the same.
 //!
 //! A file contains two blocks of 176 bytes; one good block is enough. A block is `DMHEAD` and two
-//! zeros (8), version (4), key (32), epoch (8), position (60), the check of the secret or zeros
+//! zeros (8), version (4), key (32), owner (8), position (60), the check of the secret or zeros
 //! (32), and the BLAKE3 hash of all that (32).
 
 use std::io;
@@ -46,7 +46,7 @@ pub(crate) struct Head {
     /// the secret.
     pub(crate) key: StoreKey,
     /// The newest owner.
-    pub(crate) epoch: u64,
+    pub(crate) owner: u64,
     /// The log is good and synced at least up to here.
     pub(crate) position: LogPosition,
     /// The value that a secret is compared with; [`NO_CHECK`] if the store is not encrypted.
@@ -63,7 +63,7 @@ impl Head {
         let check = secret.map_or(NO_CHECK, |secret| secret_check(secret, key));
         Ok(Self {
             key,
-            epoch: 0,
+            owner: 0,
             position: LogPosition::EMPTY,
             check,
         })
@@ -148,7 +148,7 @@ impl Head {
 
     /// The head with the newer owner, then with the later commit; `self` if both are equal.
     fn newer(self, other: Self) -> Self {
-        let rank = |head: &Self| (head.epoch, head.position.commit);
+        let rank = |head: &Self| (head.owner, head.position.commit);
         if rank(&other) > rank(&self) {
             other
         } else {
@@ -183,7 +183,7 @@ impl Head {
         block[..8].copy_from_slice(&MAGIC);
         block[8..12].copy_from_slice(&VERSION.to_le_bytes());
         block[12..44].copy_from_slice(&self.key.0);
-        block[44..52].copy_from_slice(&self.epoch.to_le_bytes());
+        block[44..52].copy_from_slice(&self.owner.to_le_bytes());
         block[52..CHECK_AT].copy_from_slice(&self.position.to_bytes());
         block[CHECK_AT..BODY_BYTES].copy_from_slice(&self.check);
         let hash = blake3::hash(&block[..BODY_BYTES]);
@@ -199,8 +199,8 @@ impl Head {
         }
         Some(Self {
             key: StoreKey(body[12..44].try_into().ok()?),
-            epoch: Some(u64::from_le_bytes(body[44..52].try_into().ok()?))
-                .filter(|epoch| *epoch <= MAX_NUMBER)?,
+            owner: Some(u64::from_le_bytes(body[44..52].try_into().ok()?))
+                .filter(|owner| *owner <= MAX_NUMBER)?,
             position: LogPosition::from_bytes(&body[52..CHECK_AT])?,
             check: body[CHECK_AT..].try_into().ok()?,
         })
@@ -302,7 +302,7 @@ mod tests {
     fn head_is_readable_if_one_of_its_blocks_is_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let head = Head {
-            epoch: 4,
+            owner: 4,
             ..Head::new_store(None).unwrap()
         };
         head.write(&OsDisk, dir.path()).unwrap();

@@ -57,15 +57,11 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let end = store.writer().position();
         update.inventory.attach_to(store.instance);
         let ScanPosition {
-            part,
+            segment,
             offset,
             commit,
         } = update.inventory.scan_position();
-        let at = Location {
-            segment: part,
-            offset,
-        }
-        .max(Location::START);
+        let at = Location { segment, offset }.max(Location::START);
         Self {
             store,
             update,
@@ -84,17 +80,14 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         while self.at < self.end.end {
             if (self.update.watch)().is_break() {
                 return Ok(InventoryReport {
-                    progress: SweepOutcome::Interrupted,
+                    outcome: SweepOutcome::Interrupted,
                     ..self.report
                 });
             }
             self.read_records()?;
-            let Location {
-                segment: part,
-                offset,
-            } = self.at;
+            let Location { segment, offset } = self.at;
             self.update.inventory.set_scan_position(ScanPosition {
-                part,
+                segment,
                 offset,
                 commit: self.decoded_upto,
             });
@@ -109,12 +102,9 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         for pid in pids {
             self.check_complete(pid)?;
         }
-        let Location {
-            segment: part,
-            offset,
-        } = self.at;
+        let Location { segment, offset } = self.at;
         self.update.inventory.set_scan_position(ScanPosition {
-            part,
+            segment,
             offset,
             commit: self.end.commit,
         });
@@ -247,7 +237,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             }
         };
         inventory.add_record(pid, need, at.segment, bytes);
-        if header.since > self.decoded_upto || self.decoded_upto == 0 {
+        if header.first_commit > self.decoded_upto || self.decoded_upto == 0 {
             self.decode_references(at, header)?;
         }
         Ok(())
@@ -415,7 +405,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         };
         for at in locations {
             match read_header(&self.store.log, at) {
-                Ok(header) if header.since > self.end.commit => {}
+                Ok(header) if header.first_commit > self.end.commit => {}
                 Err(error) if !matches!(error, StoreError::Damaged { .. }) => return Err(error),
                 _ => return Ok(false),
             }

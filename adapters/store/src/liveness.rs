@@ -26,7 +26,7 @@ pub(crate) fn is_live(
         .entry(pid)
         .filter(|entry| !entry.is_deleted() && !deletions.processes.contains(&pid));
     let entry = entry.as_ref();
-    let since = entry.map(|entry| {
+    let history_start = entry.map(|entry| {
         deletions
             .histories
             .get(&pid)
@@ -42,20 +42,20 @@ pub(crate) fn is_live(
         RecordKind::SegmentOpened | RecordKind::SegmentCompacted => Ok(false),
         RecordKind::Content | RecordKind::ContentLost => is_indexed_here(),
         RecordKind::ProcessCreated => {
-            Ok(since == Some(FactNumber(0)) && entry.is_some_and(|entry| entry.creation_at == at))
+            Ok(history_start == Some(FactNumber(0)) && entry.is_some_and(|entry| entry.creation_at == at))
         }
-        RecordKind::Facts => match since {
-            Some(since) if header.first + header.count > since.0 + 1 => is_indexed_here(),
+        RecordKind::Facts => match history_start {
+            Some(history_start) if header.first + header.count > history_start.0 + 1 => is_indexed_here(),
             _ => Ok(false),
         },
-        RecordKind::Snapshot => match since {
-            Some(since) if header.first >= since.0 => is_indexed_here(),
+        RecordKind::Snapshot => match history_start {
+            Some(history_start) if header.first >= history_start.0 => is_indexed_here(),
             _ => Ok(false),
         },
         RecordKind::SnapshotDropped => {
             let image = RecordKey::Image(pid, FactNumber(header.first));
             Ok(
-                since.is_some_and(|since| header.first >= since.0)
+                history_start.is_some_and(|history_start| header.first >= history_start.0)
                     && !index.contains_key(&image)?,
             )
         }
@@ -72,7 +72,7 @@ pub(crate) fn is_live(
         RecordKind::DeletedPids | RecordKind::DroppedCheckpoints => Ok(true),
         RecordKind::LossAcknowledged => Ok(index
             .processes()
-            .acknowledged_in(header.since)
+            .acknowledged_in(header.first_commit)
             .is_some_and(|losses| losses.at == at)),
         RecordKind::HistoryTruncated => Ok(entry.is_some_and(
             |entry| matches!(entry.retained, RetainedHistory::From(_, record_at) if record_at == at),

@@ -293,7 +293,7 @@ impl Store for LogStore {
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
-        if sweep.purpose == SweepMode::Free {
+        if sweep.mode == SweepMode::Free {
             check_owner(owner, self.writer().owner())?;
         }
         Compaction::new(self, owner, sweep)?.run()

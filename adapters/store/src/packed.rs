@@ -82,7 +82,7 @@ impl UnpackedContent {
             .for_each(|chunk| directory.extend((chunk.len() as u32).to_le_bytes()));
         directory.extend_from_slice(&self.list);
         let mut parts = vec![part(directory.into(), PayloadPart::Directory, 0)?];
-        if header.first > 0 {
+        if header.index_bytes() > 0 {
             let index = [blake3::hash(&self.index).as_bytes(), &self.index[..]].concat();
             parts.push(part(index.into(), PayloadPart::Index, 0)?);
         }
@@ -123,8 +123,8 @@ impl PackedContent {
             0
         };
         let start = at.offset + HEADER_BYTES as u64;
-        let chunks = header.count.div_ceil(CHUNK);
-        let list = 32 * list_length(header.count);
+        let chunks = header.content_bytes().div_ceil(CHUNK);
+        let list = 32 * list_length(header.content_bytes());
         let length = 32 + 4 * chunks + list + tag_bytes;
         if length > header.length {
             return Err(hash_mismatch(at));
@@ -145,10 +145,10 @@ impl PackedContent {
             .split_at_checked(4 * chunks as usize)
             .ok_or_else(|| hash_mismatch(at))?;
         let mut next = index
-            + if header.first == 0 {
+            + if header.index_bytes() == 0 {
                 0
             } else {
-                32 + header.first + tag_bytes
+                32 + header.index_bytes() + tag_bytes
             };
         packed.starts.push(next);
         for length in lengths.as_chunks().0 {
@@ -156,7 +156,7 @@ impl PackedContent {
             packed.starts.push(next);
         }
         let hash = ContentHash(*hash);
-        let list = Chunks::from_list(list, header.count);
+        let list = Chunks::from_list(list, header.content_bytes());
         let is_consistent =
             next == start + header.length && log.keys().content_name(hash) == header.payload_hash;
         if !is_consistent || (!list.is_empty() && list.content_hash() != hash.0) {
@@ -174,7 +174,7 @@ impl PackedContent {
             return Err(hash_mismatch(self.at));
         };
         let packed = self.read_part(segment, start..end, PayloadPart::Chunk, chunk)?;
-        let length = CHUNK.min(self.header.count - chunk * CHUNK) as usize;
+        let length = CHUNK.min(self.header.content_bytes() - chunk * CHUNK) as usize;
         if !self.header.encoding.is_compressed() {
             return Ok(packed);
         }
@@ -186,7 +186,7 @@ impl PackedContent {
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     pub(crate) fn index(&self, segment: &Segment) -> Result<Option<Vec<u8>>, StoreError> {
-        if self.header.first == 0 {
+        if self.header.index_bytes() == 0 {
             return Ok(None);
         }
         self.read_part(segment, self.index..self.starts[0], PayloadPart::Index, 0)

@@ -108,14 +108,14 @@ fn entries(number: u64) -> Vec<WriteOp> {
             image: vec![9; 60],
         });
         let id = CheckpointId(number);
-        let of = Pid(1);
+        let pid = Pid(1);
         let scope = Scope::Tree;
         let members = (1..=PIDS).map(Pid).collect();
         entries.push(WriteOp::Checkpoint {
             id,
             label: "six".into(),
-            of,
-            root: of,
+            pid,
+            root: pid,
             scope,
             members,
         });
@@ -227,13 +227,13 @@ fn compact(
     let mark = store.begin_mark(owner)?;
     let inventory = &mut Inventory::default();
     let deletions = &Deletions::default();
-    let bounds = SweepLimits {
+    let limits = SweepLimits {
         live_percent: 100,
         step_bytes: 50_000,
         close_bytes,
     };
     let contents = KeptContents::All;
-    let purpose = SweepMode::Free;
+    let mode = SweepMode::Free;
     let watch = &mut |_| ControlFlow::Continue(());
     store.sweep(
         owner,
@@ -242,8 +242,8 @@ fn compact(
             inventory,
             contents,
             deletions,
-            purpose,
-            bounds,
+            mode,
+            limits,
             watch,
         },
     )

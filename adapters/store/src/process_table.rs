@@ -338,14 +338,14 @@ mod tests {
 
     fn entry(last: u64) -> ProcessEntry {
         let last_record = LastRecord {
-            since: last + 1,
+            first_commit: last + 1,
             at: Location {
                 segment: 7,
                 offset: last,
             },
         };
         let end = Some(EndEntry {
-            since: 3,
+            first_commit: 3,
             at: Location::START,
             exit: None,
             last: FactNumber(last),

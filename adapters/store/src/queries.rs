@@ -112,12 +112,12 @@ impl LogStore {
             .take(1)
             .for_each(|first| remove_deleted_facts(first, oldest_snapshot));
         let index = self.index();
-        let lost_since = index.lost_since(
+        let first_lost_commit = index.first_lost_commit(
             entry.last_record,
             index.processes().lost_ranges_after(&entry),
         );
-        let mut lost = lost_since.map(|since| LostHistory {
-            since,
+        let mut lost = first_lost_commit.map(|first_commit| LostHistory {
+            first_commit,
             what: Self::describe_possible_end(&index, pid, &entry),
         });
         if let Some(last_readable) = commits
@@ -126,12 +126,12 @@ impl LogStore {
             .filter(|last_readable| *last_readable < last)
         {
             // A snapshot or an end names a fact whose record is lost.
-            let since = commits.last().map_or(CommitNumber(0), |last| last.commit);
+            let first_commit = commits.last().map_or(CommitNumber(0), |last| last.commit);
             let what = format!(
                 "facts {} to {last} of process {pid} are lost",
                 last_readable.plus(1)
             );
-            lost = Some(LostHistory { since, what });
+            lost = Some(LostHistory { first_commit, what });
         }
         Ok(History { pid, commits, lost })
     }
@@ -230,10 +230,10 @@ impl LogStore {
         let upto_commit = table
             .end_of_tree(root)
             .map_or(upto_commit, |last_end| last_end.min(upto_commit));
-        let lost_since = index
-            .lost_since(recorded_changes.last_record, lost())
-            .filter(|since| *since <= upto_commit);
-        if changes.len() == readable && lost_since.is_some() {
+        let first_lost_commit = index
+            .first_lost_commit(recorded_changes.last_record, lost())
+            .filter(|first_commit| *first_commit <= upto_commit);
+        if changes.len() == readable && first_lost_commit.is_some() {
             return Err(damaged(format!(
                 "the temporary files of process {root} may continue after change {}: {}",
                 recorded_changes.last,
@@ -315,11 +315,11 @@ impl LogStore {
         })
     }
 
-    /// The latest readable image between `since` and `up_to`.
+    /// The latest readable image between `history_start` and `up_to`.
     fn image(
         &self,
         pid: Pid,
-        since: FactNumber,
+        history_start: FactNumber,
         up_to: FactNumber,
     ) -> Result<(FactNumber, Vec<u8>), StoreError> {
         let mut below = Some(up_to);
@@ -341,7 +341,7 @@ impl LogStore {
                 .0
                 .checked_sub(1)
                 .map(FactNumber)
-                .filter(|below| *below >= since);
+                .filter(|below| *below >= history_start);
         }
         Err(first_error.unwrap_or_else(|| {
             damaged(format!(

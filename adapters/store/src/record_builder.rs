@@ -117,7 +117,7 @@ impl RecordBuilder {
             count,
             encoding,
             payload_hash: hash,
-            since,
+            first_commit,
             at_ms,
             ..
         } = *header;
@@ -129,7 +129,7 @@ impl RecordBuilder {
         Self {
             first,
             count,
-            first_written: Some((since, at_ms)),
+            first_written: Some((first_commit, at_ms)),
             ..Self::new(kind, subject, body)
         }
     }
@@ -305,7 +305,7 @@ impl RecordBuilder {
             first_written,
         } = self;
         let commit = commit_header.commit;
-        let (since, at_ms) = first_written.unwrap_or((commit, commit_header.at_ms));
+        let (first_commit, at_ms) = first_written.unwrap_or((commit, commit_header.at_ms));
         let place = PlaceInCommit::More;
         let synced = 0;
         let length = 0;
@@ -318,7 +318,7 @@ impl RecordBuilder {
             place,
             encoding,
             commit,
-            since,
+            first_commit,
             synced,
             at_ms,
             length,

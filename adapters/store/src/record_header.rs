@@ -11,7 +11,7 @@
 //! | 6 | flags | bit 0: the last record of its commit; bit 1: compressed; bit 2: encrypted |
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
-//! | 16-23 | since | the commit in which the record was first written; earlier than `commit` if the record was moved |
+//! | 16-23 | first_commit | the commit in which the record was first written; earlier than `commit` if the record was moved |
 //! | 24-31 | synced | the latest commit known to be on the disk when this record was written |
 //! | 32-39 | time | of the first write: milliseconds since the epoch, UTC |
 //! | 40-47 | length | of the payload, in bytes |
@@ -40,10 +40,10 @@
 //! * All other kinds have no payload.
 //!
 //! In an encrypted store, every payload that is not empty is encrypted (`secret`), except that of
-//! `segment opened`. The associated data are kind, flags (without bit 0), since, time, subject,
-//! first and count of the header, and for a content its name as well: the fields that do not change
-//! when a record is moved. Therefore a payload can be decrypted only with the header of its own
-//! record, at any location.
+//! `segment opened`. The associated data are kind, flags (without bit 0), first_commit, time,
+//! subject, first and count of the header, and for a content its name as well: the fields that do
+//! not change when a record is moved. Therefore a payload can be decrypted only with the header of
+//! its own record, at any location.
 //!
 //! The hash is keyed and covers the location, so only this store can have written a valid header,
 //! and only at this location: records of another store, older copies, and contents that look like
@@ -202,14 +202,15 @@ impl fmt::Display for UnknownFormat {
     }
 }
 
-/// The header of a record.
+/// The header of a record. The table at the top of this file says what `subject`, `first` and
+/// `count` mean for each kind of record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: RecordKind,
     pub(crate) place: PlaceInCommit,
     pub(crate) encoding: Encoding,
     pub(crate) commit: u64,
-    pub(crate) since: u64,
+    pub(crate) first_commit: u64,
     pub(crate) synced: u64,
     pub(crate) at_ms: u64,
     pub(crate) length: u64,
@@ -226,7 +227,7 @@ impl RecordHeader {
     fn is_plausible(&self) -> bool {
         let Self {
             commit,
-            since,
+            first_commit,
             synced,
             at_ms,
             length,
@@ -234,16 +235,26 @@ impl RecordHeader {
             count,
             ..
         } = *self;
-        let is_in_bounds = [commit, since, synced, at_ms, length, first, count]
+        let is_in_bounds = [commit, first_commit, synced, at_ms, length, first, count]
             .iter()
             .all(|number| *number <= MAX_NUMBER);
         // Each fact takes at least the 4 bytes of its length.
         is_in_bounds && (self.kind != RecordKind::Facts || count <= length / 4)
     }
 
+    /// The length of a content's index in the payload, in bytes; 0 if it has none.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.first
+    }
+
+    /// The length of a content, in bytes.
+    pub(crate) fn content_bytes(&self) -> u64 {
+        self.count
+    }
+
     /// Whether compaction has moved the record.
     pub(crate) fn is_moved(&self) -> bool {
-        self.since < self.commit
+        self.first_commit < self.commit
     }
 }
 
@@ -269,7 +280,7 @@ impl RecordHeader {
             };
         let Self {
             commit,
-            since,
+            first_commit,
             synced,
             at_ms,
             length,
@@ -278,7 +289,16 @@ impl RecordHeader {
             count,
             ..
         } = *self;
-        let numbers = [commit, since, synced, at_ms, length, subject, first, count];
+        let numbers = [
+            commit,
+            first_commit,
+            synced,
+            at_ms,
+            length,
+            subject,
+            first,
+            count,
+        ];
         for (field, number) in bytes[8..72].chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
         }
@@ -326,7 +346,7 @@ impl RecordHeader {
             },
             encoding: Encoding(bytes[6] & !ENDS_COMMIT),
             commit: number_at(bytes, 8),
-            since: number_at(bytes, 16),
+            first_commit: number_at(bytes, 16),
             synced: number_at(bytes, 24),
             at_ms: number_at(bytes, 32),
             length: number_at(bytes, 40),
@@ -346,14 +366,14 @@ impl RecordHeader {
     pub(crate) fn associated_data(&self, part: PayloadPart, number: u64) -> Vec<u8> {
         let mut associated_data = vec![self.kind as u8, self.encoding.0, part as u8];
         let Self {
-            since,
+            first_commit,
             at_ms,
             subject,
             first,
             count,
             ..
         } = *self;
-        for value in [since, at_ms, subject, first, count, number] {
+        for value in [first_commit, at_ms, subject, first, count, number] {
             associated_data.extend(value.to_le_bytes());
         }
         if self.kind == RecordKind::Content {

@@ -45,7 +45,7 @@ pub(crate) fn read_image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError>
 pub(crate) fn read_temp_file_change(log: &Log, at: Location) -> Result<TempFileChange, StoreError> {
     let header = read_header(log, at)?;
     Ok(TempFileChange {
-        commit: CommitNumber(header.since),
+        commit: CommitNumber(header.first_commit),
         record: log.payload(at, &header)?,
     })
 }
@@ -56,14 +56,14 @@ pub(crate) fn read_temp_file_change(log: &Log, at: Location) -> Result<TempFileC
 /// [`StoreError::Damaged`], [`StoreError::Io`].
 pub(crate) fn read_committed_facts(log: &Log, at: Location) -> Result<CommittedFacts, StoreError> {
     let RecordHeader {
-        since,
+        first_commit,
         at_ms,
         first,
         count,
         ..
     } = read_header(log, at)?;
     Ok(CommittedFacts {
-        commit: CommitNumber(since),
+        commit: CommitNumber(first_commit),
         at_ms,
         first: FactNumber(first),
         count: count.max(1),

@@ -49,14 +49,14 @@ impl Layout {
     /// `None` if the lengths in the header do not add up.
     fn from_header(at: Location, header: &RecordHeader) -> Option<Self> {
         let list = at.offset + HEADER_BYTES as u64;
-        let index = list.checked_add(32 * list_length(header.count))?;
-        let index_bytes = if header.first == 0 {
+        let index = list.checked_add(32 * list_length(header.content_bytes()))?;
+        let index_bytes = if header.index_bytes() == 0 {
             0
         } else {
-            header.first.checked_add(32)?
+            header.index_bytes().checked_add(32)?
         };
         let bytes = index.checked_add(index_bytes)?;
-        let end = bytes.checked_add(header.count)?;
+        let end = bytes.checked_add(header.content_bytes())?;
         (end.checked_sub(list) == Some(header.length)).then_some(Self { list, index, bytes })
     }
 }
@@ -97,7 +97,7 @@ impl StoredContent {
         corrupt_contents: Arc<CorruptContents>,
     ) -> Result<Self, StoreError> {
         let segment = log.require_segment(at)?;
-        let length = header.count;
+        let length = header.content_bytes();
         let log_name = header.payload_hash;
         if header.encoding != Encoding::PLAIN {
             let (packed, hash, chunks) = PackedContent::open(log, &segment, at, header)?;
@@ -158,7 +158,7 @@ impl StoredContent {
             };
             Ok(is_list_whole
                 && stored.computed_chunks().is_ok()
-                && (header.first == 0 || stored.index_bytes()?.is_some()))
+                && (header.index_bytes() == 0 || stored.index_bytes()?.is_some()))
         };
         match check() {
             Err(StoreError::Damaged { .. }) => Ok(false),

@@ -33,7 +33,7 @@ impl Throttle {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(io::Error::new(
                 io::ErrorKind::Interrupted,
-                "the caller broke it off",
+                "the caller cancelled the reading",
             )),
         }
     }

@@ -142,7 +142,7 @@ impl Writer {
 
     /// The newest owner.
     pub(crate) fn owner(&self) -> OwnerToken {
-        OwnerToken(self.head.epoch)
+        OwnerToken(self.head.owner)
     }
 
     /// The end of the log.
@@ -158,7 +158,7 @@ impl Writer {
         self.check_writable()?;
         self.sync()?;
         let head = Head {
-            epoch: self.head.epoch + 1,
+            owner: self.head.owner + 1,
             position: self.position,
             ..self.head
         };

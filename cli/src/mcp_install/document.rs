@@ -13,7 +13,7 @@ use super::clients::Syntax;
 pub(super) enum DocumentError {
     #[error("it is not valid: {0}. Correct it first")]
     Syntax(String),
-    #[error("its `{0}` is no table of servers. Correct it first")]
+    #[error("its `{0}` is not a table of servers. Correct it first")]
     NoTable(String),
 }
 

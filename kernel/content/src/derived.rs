@@ -54,7 +54,8 @@ impl Reader<'_> {
             return cached.clone().map(|cached| self.with_content(cached));
         }
         let text = self.text()?;
-        // Reformatting is charged as eight passes, since it is slower than searching.
+        // The read quota counts reformatting as eight passes over the text, since it is slower than
+        // searching.
         self.charge(text.len().saturating_mul(8))?;
         let cached = derived_data.pretty.get_or_init(|| {
             let cached = pretty::pretty(&text).map(|text| Content::from_text(text.into()));

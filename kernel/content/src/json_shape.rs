@@ -41,7 +41,7 @@ impl Reader<'_> {
             return Ok(None);
         }
         let text = self.text()?;
-        // Parsing is charged as eight passes, as reformatting is.
+        // The read quota counts parsing as eight passes over the text, like reformatting.
         self.charge(text.len().saturating_mul(8))?;
         Ok(shape_of(&text).map(|shape| shape.describe(max_chars)))
     }

@@ -47,6 +47,7 @@ mod goto;
 mod hibernation;
 mod input;
 mod mail;
+mod mcp_tools;
 mod offered_tool;
 mod pending_reads;
 mod pending_spawn;
@@ -55,7 +56,6 @@ mod program_cache;
 mod read;
 mod resume;
 mod server_output;
-mod server_tools;
 mod spawn;
 mod state;
 mod toolbox;
@@ -83,13 +83,13 @@ pub use fact_summary::summary_line;
 pub use goto::{GotoArguments, GotoError, GotoRead, check_goto_message};
 pub use hibernation::BusyReason;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
+pub use mcp_tools::{MissingMcpTool, ProcessTools, add_mcp_tools, tools_of_new_process};
 pub use pending_spawn::{
     FetchError, Fetched, FetchedFile, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
     check_preload_size,
 };
 pub use process_list::MAX_SHOWN_PROCESSES;
 pub use read::{Read, ReadResult};
-pub use server_tools::{MissingServerTool, ProcessTools, add_server_tools, tools_of_new_process};
 pub use state::{State, StateError};
 pub use toolbox::{HostContext, HostTool, Tools};
 pub use turn_end::{InputProgress, TurnEnd, TurnSearch};

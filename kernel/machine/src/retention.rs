@@ -144,7 +144,7 @@ impl Retention {
         let mut later_counts: BTreeMap<Pid, usize> = BTreeMap::new();
         let mut dropped_checkpoints = BTreeSet::new();
         for checkpoint in checkpoints.iter().rev() {
-            let later_count = later_counts.entry(checkpoint.of).or_default();
+            let later_count = later_counts.entry(checkpoint.pid).or_default();
             let is_recent = last.is_some_and(|last| *later_count < last);
             let is_young = younger_ms
                 .is_some_and(|max_age_ms| now_ms.saturating_sub(checkpoint.at_ms) < max_age_ms);
@@ -306,7 +306,7 @@ mod tests {
         Checkpoint {
             id: CheckpointId(id),
             label: label.into(),
-            of: Pid(of),
+            pid: Pid(of),
             root: Pid(of),
             scope: Scope::Process,
             members: vec![Member {

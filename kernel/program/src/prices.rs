@@ -57,7 +57,7 @@ impl Program {
     /// The price of a model for this program. `host` holds the host's prices.
     #[must_use]
     pub fn price(&self, model: &str, host: &BTreeMap<String, Price>) -> Option<Price> {
-        let lookup = |prices: &BTreeMap<String, Price>| prices.get(model).copied();
+        let lookup = |prices: &BTreeMap<String, Price>| prices.get(model).cloned();
         lookup(self.prices())
             .or_else(|| lookup(self.entry().prices()))
             .or_else(|| lookup(host))
@@ -202,6 +202,14 @@ mod tests {
             prices["a-1"],
             Price::new(5 * NANOS_PER_UNIT / 2, 10 * NANOS_PER_UNIT)
         );
+        let text = "[prices.a]\ninput = 1\noutput = 1\nserver_tools = { web_search = \"0.01\" }\n";
+        let price = &read_prices("p.toml", text).unwrap()["a"];
+        assert_eq!(price.server_tools["web_search"], NANOS_PER_UNIT / 100);
+        for wrong in ["= -1", "= \"free\"", "= {}"] {
+            let text = text.replace("= \"0.01\"", wrong);
+            let errors = read_prices("p.toml", &text).unwrap_err();
+            assert!(errors.to_string().contains("web_search"), "{errors}");
+        }
         let errors = read_prices("p.toml", "[prices]\na = { input = -1 }\n[model]\n").unwrap_err();
         assert!(
             errors.errors().len() >= 2 && errors.to_string().contains("p.toml:2"),
@@ -228,7 +236,7 @@ mod tests {
         );
         assert_eq!(
             check(bound, &price("n"), &["m", "n"]),
-            Ok(Some(own)),
+            Ok(Some(own.clone())),
             "the program's own price comes first"
         );
         assert_eq!(

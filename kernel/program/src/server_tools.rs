@@ -1,9 +1,11 @@
-//! Checks what a program says about tools in the words of its provider: `[[tools.server]]`, and
-//! `strict`, `input_format` and `provider_fields` of its own tools.
+//! Checks the parts of a program that have the syntax of its provider's API: the tools that the
+//! provider runs (`[[tools.server]]`), and the *form* in which the program's own tools are
+//! presented (`strict`, `input_format` and `provider_fields`).
 //!
-//! The tables are sent as they are, so only their outline is checked: what each format requires of
-//! a tool, and whether the tool is one that the kernel presents itself. The words are those of the
-//! provider of the program's first model.
+//! The tables are sent unchanged, so only their outline is checked: what each format requires of a
+//! tool, and that the tool is not one that the kernel presents itself. The syntax is that of the
+//! provider of the program's first model. If a cloud serves that model, it is the syntax of the
+//! company that made the model (the *maker*).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +33,8 @@ pub(super) struct OwnTools<'a> {
 }
 
 impl OwnTools<'_> {
-    /// How each tool is presented that the program lists, by the name that the model calls it by.
+    /// The form of each tool that the program lists and presents in a form of its own, by the name
+    /// that the model calls it by.
     fn forms(self) -> BTreeMap<String, ToolForm> {
         let own = self
             .tools
@@ -55,7 +58,7 @@ impl OwnTools<'_> {
     }
 }
 
-/// Checks the tables and collects what requests say.
+/// Checks the tables, and collects what requests contain of them.
 pub(super) fn check(
     section: &ToolsSection,
     model: &ModelSection,
@@ -63,7 +66,6 @@ pub(super) fn check(
     diagnostics: &mut Diagnostics,
 ) -> ProviderTools {
     let provider = provider_of(model);
-    // A cloud takes tools in the words of the models' maker.
     let maker = provider.maker();
     for table in &section.server {
         let name = table.value.0.get("name").and_then(Value::as_str);
@@ -97,7 +99,7 @@ pub(super) fn check(
 }
 
 /// What is sent to a model of another provider than that of the first model: strictness, which all
-/// formats have, and nothing in the first provider's words.
+/// formats have, and nothing in the first provider's syntax.
 pub(super) fn for_other_providers(tools: &ProviderTools) -> Arc<ProviderTools> {
     let strict = tools.forms.iter().filter(|(_, form)| form.strict);
     let strict_only = |(name, _): (&String, &ToolForm)| {
@@ -113,9 +115,7 @@ pub(super) fn for_other_providers(tools: &ProviderTools) -> Arc<ProviderTools> {
     })
 }
 
-/// The provider of the first model.
-/// The provider whose words the tables have: that of the first model, or the maker of what a cloud
-/// serves.
+/// The provider whose syntax the tables have: that of the first model; for a cloud, the maker.
 fn provider_of(model: &ModelSection) -> Provider {
     let provider = model.model.provider.as_ref();
     provider
@@ -123,7 +123,7 @@ fn provider_of(model: &ModelSection) -> Provider {
         .unwrap_or_default()
 }
 
-/// The error of a table that is no tool of the provider.
+/// The error of a table that does not describe a tool of the provider.
 fn outline_error(provider: &Provider, written: &WithSpan<ServerTool>) -> Option<Diagnostic> {
     let table = &written.value.0;
     let error = |message: String, help: &str| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dormouse_proto::command::CommandLimits;
 use dormouse_proto::program::{
-    DeclaredServers, Diagnostic, Diagnostics, McpSection, Named, ServerSelection, ServerTools,
+    DeclaredServers, Diagnostic, Diagnostics, McpSection, Named, SelectedMcpTools, ServerSelection,
     ToolEntry, UnsupportedServer, WithSpan, listed, parse_servers, shorten, suggestion,
 };
 use dormouse_proto::server::{CaFile, Server, Transport};
@@ -57,7 +57,7 @@ impl EnabledServer {
 /// The servers that are used, in the order written.
 pub(super) fn check(
     section: McpSection,
-    used: &[Named<ServerTools>],
+    used: &[Named<SelectedMcpTools>],
     limits: CommandLimits,
     tools: &[EnabledTool],
     compilation: &mut Compilation<'_>,
@@ -133,7 +133,7 @@ fn check_prefix(prefix: &WithSpan<String>, diagnostics: &mut Diagnostics) -> Str
 /// program that declares it. Also returns the servers that are not supported.
 fn declared_servers(
     section: McpSection,
-    used: &[Named<ServerTools>],
+    used: &[Named<SelectedMcpTools>],
     limits: CommandLimits,
     compilation: &mut Compilation<'_>,
 ) -> (Vec<Arc<Server>>, Vec<UnsupportedServer>) {

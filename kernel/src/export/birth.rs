@@ -75,7 +75,7 @@ impl<'a> Birth<'a> {
     pub fn restored(&self) -> BranchOrigin {
         let import = ImportSource {
             export: Some(self.manifest.id),
-            last_pid: self.manifest.head.last,
+            last_pid: self.manifest.head.last_pid,
         };
         let Member { row, at, .. } = self.member;
         BranchOrigin {

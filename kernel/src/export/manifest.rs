@@ -228,8 +228,8 @@ impl CheckState {
             let Record::Head(head) = record else {
                 return Err(ExportError::invalid("its first record is not a head"));
             };
-            ensure(head.last.0 < MAX_PID, || {
-                format!("process number {} is too high", head.last)
+            ensure(head.last_pid.0 < MAX_PID, || {
+                format!("process number {} is too high", head.last_pid)
             })?;
             self.head = Some(head);
             return Ok(());
@@ -332,7 +332,7 @@ impl SeenProcesses {
         let local_id = row.local_id();
         let is_first = self.pids.is_empty();
         let is_in_range =
-            (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&local_id.0);
+            (1..=head.last_pid.0).contains(&pid.0) && (1..=head.last_pid.0).contains(&local_id.0);
         ensure(is_in_range, || {
             format!("process {pid} is not between 1 and the highest number of its store")
         })?;
@@ -359,8 +359,11 @@ impl SeenProcesses {
             format!("a counter of process {pid} is too high")
         })?;
         if is_first {
-            ensure(local_id == head.of, || {
-                format!("its head names process {} as the exported one", head.of)
+            ensure(local_id == head.exported_pid, || {
+                format!(
+                    "its head names process {} as the exported one",
+                    head.exported_pid
+                )
             })?;
         } else {
             ensure(head.scope == Scope::Tree, || {

@@ -9,7 +9,9 @@ mod listing;
 mod notes;
 mod search_all;
 
-pub use self::attached::{Attached, attachment, attachments_left_out, attachments_of_reply};
+pub use self::attached::{
+    Attached, attachment, attachments_left_out, attachments_missing, attachments_of_reply,
+};
 pub use self::distinct::{DistinctMatch, DistinctMatches, distinct, distinct_in_all};
 pub use self::encoding::{Encoding, SourceEncoding};
 pub use self::listing::{ListedFd, Shown, list};

@@ -17,7 +17,7 @@ const OPERATIONS: [&str; 3] = ["generateContent", "streamGenerateContent", "coun
 pub enum BaseUrlError {
     /// It is not the address of a server. Credentials are refused too, since a program file is no
     /// place for them, and so is every query but `api-version`.
-    #[error("is no address of a server")]
+    #[error("is not the address of a server")]
     NoAddress,
     /// It ends with the path that the client appends.
     #[error("ends in the path of a request")]

@@ -47,7 +47,7 @@ impl Parameter {
             && !self.choices.is_empty()
             && !self.choices.contains(default)
         {
-            let message = format!("`{}` is none of the choices", table.path_of("default"));
+            let message = format!("`{}` is not one of the choices", table.path_of("default"));
             let span = table.span_of("default").unwrap_or_default();
             let wrong = Diagnostic::error(span, message, "not a choice");
             table.report(wrong.help(format!("choices: {}", self.choices.join(", "))));

@@ -156,7 +156,7 @@ fn check_header((name, value): &(String, ServerValue)) -> Result<(), &'static st
     let is_name_char =
         |char: char| char.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(char);
     if name.is_empty() || !name.chars().all(is_name_char) {
-        return Err("has a header whose name is none: letters, digits, `-`, `_` and `.`");
+        return Err("has a header with an invalid name: letters, digits, `-`, `_` and `.`");
     }
     let is_sendable = |value: &str| value.chars().all(|char| !char.is_ascii_control());
     match value.literal() {
@@ -201,8 +201,8 @@ impl Value for Servers {
 
 /// The tools of one server that a program uses: an entry of `[tools.mcp]`.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
-#[section(shorthand = selection, check = ServerTools::drop_invalid)]
-pub struct ServerTools {
+#[section(shorthand = selection, check = SelectedMcpTools::drop_invalid)]
+pub struct SelectedMcpTools {
     /// The text that the names of its tools begin with, up to 32 characters; may be empty. If it is
     /// not given, it is the name of the server and `__`.
     pub prefix: Option<WithSpan<String>>,
@@ -212,7 +212,7 @@ pub struct ServerTools {
     pub selection: ServerSelection,
 }
 
-impl ServerTools {
+impl SelectedMcpTools {
     /// Drops an entry whose selection is invalid, which was reported: it must not count as all
     /// tools.
     fn drop_invalid(self, table: &mut Reader<'_>) -> Option<Self> {

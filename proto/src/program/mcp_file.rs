@@ -156,7 +156,7 @@ fn read_duration(
 ) -> Result<(), ServersFileError> {
     if let Some(text) = read_text(declared, key)? {
         let wrong = |error: ParseAmountError| {
-            format!("has a `{key}` that is no duration. {}", error.valid())
+            format!("has a `{key}` that is not a duration. {}", error.valid())
         };
         *ms = parse_duration_ms(&text).map_err(wrong)?;
     }
@@ -164,11 +164,15 @@ fn read_duration(
 }
 
 fn read_text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, ServersFileError> {
-    read_key(declared, key, &format!("a `{key}` that is no text"))
+    read_key(declared, key, &format!("a `{key}` that is not a text"))
 }
 
 fn read_texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, ServersFileError> {
-    let texts = read_key(declared, key, &format!("`{key}` that are no list of texts"))?;
+    let texts = read_key(
+        declared,
+        key,
+        &format!("`{key}` that is not a list of texts"),
+    )?;
     Ok(texts.unwrap_or_default())
 }
 
@@ -176,7 +180,7 @@ fn read_values(
     declared: &Map<String, Value>,
     key: &str,
 ) -> Result<Vec<Named<String>>, ServersFileError> {
-    let wrong = format!("`{key}` that is no object of texts");
+    let wrong = format!("`{key}` that is not an object of texts");
     let object: Map<String, Value> = read_key(declared, key, &wrong)?.unwrap_or_default();
     let value = |(name, value): (String, Value)| {
         let name = WithSpan {
@@ -275,15 +279,15 @@ mod tests {
             ),
             (
                 r#"{"mcpServers": {"a": {"command": "x", "env": {"K": ["s3cret"]}}}}"#,
-                "`env` that is no object",
+                "`env` that is not an object",
             ),
             (
                 r#"{"mcpServers": {"a": {"url": "http://y", "headers": {"X Key": "s3cret"}}}}"#,
-                "the server `a` has a header whose name is none",
+                "the server `a` has a header with an invalid name",
             ),
             (
                 r#"{"mcpServers": {"a": {"url": "http://y", "headers": {"": "s3cret"}}}}"#,
-                "the server `a` has a header whose name is none",
+                "the server `a` has a header with an invalid name",
             ),
             (
                 r#"{"mcpServers": {"a": {"url": "http://y", "headers": {"X-Key": "s3cret\n"}}}}"#,
@@ -291,11 +295,11 @@ mod tests {
             ),
             (
                 r#"{"mcpServers": {"a": {"command": "x", "args": "s3cret"}}}"#,
-                "no list of texts",
+                "not a list of texts",
             ),
             (
                 r#"{"mcpServers": {"a": {"command": "x", "deadline": "s3cret"}}}"#,
-                "no duration",
+                "not a duration",
             ),
         ];
         for (text, expected) in cases {

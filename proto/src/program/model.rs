@@ -293,7 +293,7 @@ impl ModelEntry {
         {
             // The key itself may have been written in place of the variable's name, so it is not
             // repeated.
-            let message = "`model.api_key_env` is no name of an environment variable";
+            let message = "`model.api_key_env` is not the name of an environment variable";
             let example = "name the variable that holds the key, such as \"OPENROUTER_API_KEY\"";
             let help = format!("{example}, never the key");
             table.report(name.error(message, "not such a name").help(help));
@@ -374,7 +374,7 @@ fn check_header(header: &Named<String>, table: &mut Reader<'_>) {
             .chars()
             .all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.'));
     let wrong = if !is_sendable {
-        "is no name of a header: letters, digits, `-`, `_` and `.`"
+        "is not the name of a header: letters, digits, `-`, `_` and `.`"
     } else if TRANSPORT_HEADERS.contains(&name.as_str()) {
         "is set by the transport"
     } else if !header

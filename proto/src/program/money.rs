@@ -1,10 +1,12 @@
 //! Amounts of money: decimals, read exactly.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::amount::scalar_text;
-use super::{Diagnostic, Node, Reader, Rules, Value};
+use super::{Diagnostic, Named, Node, Reader, Rules, Value};
 use crate::budget::{NANOS_PER_UNIT, money};
 
 /// The largest amount of money that a program may set, in nanos.
@@ -47,6 +49,30 @@ impl Value for Money {
         let number = json!({ "type": "number", "minimum": 0, "maximum": max });
         let digits = format!("A decimal with up to {DECIMALS} digits behind the point.");
         json!({ "title": "money", "description": digits, "anyOf": [text, number] })
+    }
+}
+
+/// What one call of each tool costs, in nanos.
+pub(crate) struct CallPrices(pub(crate) BTreeMap<String, u64>);
+
+impl Value for CallPrices {
+    const EXPECTED: &'static str = "a table of tools, and what one call of each costs";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let rules = Rules {
+            expected: Some(Self::EXPECTED),
+            ..rules.clone()
+        };
+        let prices: Vec<Named<Money>> = Vec::read(table, key, node, &rules)?;
+        let price = |Named {
+                         name,
+                         value: Money(nanos),
+                     }| (name.value, nanos);
+        Some(Self(prices.into_iter().map(price).collect()))
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        Vec::<Named<Money>>::schema(rules)
     }
 }
 

@@ -18,7 +18,7 @@ pub enum RelativeTo {
     /// In the folder of the program file.
     #[default]
     Program,
-    /// In the working directory of whoever compiles the program.
+    /// In the working directory of the program that embeds the compiler.
     #[word("cwd")]
     WorkingDirectory,
 }

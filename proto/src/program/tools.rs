@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    CommandSection, Named, Node, Reader, Rules, Section, ServerTools, Span, Value, WithSpan,
+    CommandSection, Named, Node, Reader, Rules, Section, SelectedMcpTools, Span, Value, WithSpan,
 };
 use crate::tool::Access;
 
@@ -25,7 +25,7 @@ pub struct ToolsSection {
     /// The tools of servers, by the name of the server: `"all"`, a list of tools, or a table of
     /// `tools` and `prefix`.
     #[key(name = "mcp")]
-    pub served: Vec<Named<ServerTools>>,
+    pub served: Vec<Named<SelectedMcpTools>>,
     /// Tools that the provider of the model runs itself, such as a web search. Each table is sent
     /// as it is, in the provider's own words: `type = "web_search_20250305", name = "web_search"`
     /// (anthropic), `type = "web_search"` (openai), `google_search = {}` (gemini). A fallback at

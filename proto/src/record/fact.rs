@@ -267,7 +267,7 @@ pub enum ControlFact {
     Stopped,
     /// A stopped process came back from its journal: calls in flight are lost and are resumed when
     /// it is continued.
-    Frozen,
+    StoppedWithoutCalls,
     /// The process was continued.
     Continued,
 }
@@ -431,7 +431,8 @@ impl ControlFact {
     fn name(&self) -> &'static str {
         match self {
             Self::Stopped => "stopped",
-            Self::Frozen => "frozen",
+            // Listings have always had this name for it.
+            Self::StoppedWithoutCalls => "frozen",
             Self::Continued => "continued",
         }
     }

@@ -9,6 +9,8 @@ pub struct Output {
     pub text: String,
     /// Files and images whose bytes the result holds.
     pub media: Vec<Media>,
+    /// What is to be said of each file that the provider has and the reply does not hold.
+    pub missing: Vec<String>,
     /// Whether the tool reports a failure.
     pub is_error: bool,
 }
@@ -16,6 +18,8 @@ pub struct Output {
 /// A file or an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Media {
+    /// Its name, if it has one.
+    pub name: Option<String>,
     /// Its media type, such as `image/png`.
     pub media_type: String,
     /// Its bytes in base64, as the provider wrote them.
@@ -54,6 +58,7 @@ impl Output {
     pub(super) fn and(mut self, other: Self) -> Self {
         self.add_text(&other.text);
         self.media.extend(other.media);
+        self.missing.extend(other.missing);
         self.is_error |= other.is_error;
         self
     }
@@ -102,6 +107,7 @@ impl Output {
 fn media(object: &Value) -> Option<Media> {
     if object["type"] == "base64" {
         return Some(Media {
+            name: None,
             media_type: object["media_type"].as_str()?.to_owned(),
             base64: object["data"].as_str()?.to_owned(),
         });
@@ -112,6 +118,7 @@ fn media(object: &Value) -> Option<Media> {
     let address = object["url"].as_str().or(object["image_url"].as_str())?;
     let (media_type, base64) = address.strip_prefix("data:")?.split_once(";base64,")?;
     Some(Media {
+        name: None,
         media_type: media_type.to_owned(),
         base64: base64.to_owned(),
     })
@@ -120,6 +127,7 @@ fn media(object: &Value) -> Option<Media> {
 /// Gemini's form of a file.
 pub(super) fn inline_data(data: &Value) -> Option<Media> {
     Some(Media {
+        name: None,
         media_type: data["mimeType"].as_str()?.to_owned(),
         base64: data["data"].as_str()?.to_owned(),
     })

@@ -207,3 +207,40 @@ fn parts_and_metadata_of_gemini_are_read() {
         ]
     );
 }
+
+#[test]
+fn a_note_is_a_file_that_is_there_or_missing() {
+    let note = |json: Value| Block::Opaque(Raw::note(json.to_string()));
+    let file = json!({"type": "file", "tool": "code_execution", "id": "f1", "name": "a\n b.png",
+        "media_type": "image/png", "data": "cG5n"});
+    let found = server_blocks(&note(file));
+    let output = found[0].output.as_ref().unwrap();
+    let media = Media {
+        name: Some("a b.png".to_owned()),
+        media_type: "image/png".to_owned(),
+        base64: "cG5n".to_owned(),
+    };
+    assert_eq!((&*found[0].tool, found[0].calls), ("code_execution", 0));
+    assert_eq!(output.media, [media]);
+    let cases = [
+        (
+            json!({"type": "file", "tool": "t", "id": "f1", "name": "a.png", "error": "status 404"}),
+            "a.png (f1) is at the provider and could not be fetched: status 404",
+        ),
+        (
+            json!({"type": "file", "tool": "t", "id": "f1", "media_type": "image/png"}),
+            "f1 is at the provider and could not be fetched: why is not known",
+        ),
+    ];
+    for (json, missing) in cases {
+        let output = server_blocks(&note(json)).remove(0).output.unwrap();
+        assert_eq!((output.media.len(), &*output.missing[0]), (0, missing));
+    }
+    for json in [
+        json!({"type": "container", "id": "c"}),
+        json!([]),
+        json!({"type": 7}),
+    ] {
+        assert_eq!(server_blocks(&note(json)), []);
+    }
+}

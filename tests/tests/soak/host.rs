@@ -137,7 +137,7 @@ async fn take_back(
         .rfind(|checkpoint| checkpoint.position_of(pid).is_some());
     let of_the_first = checkpoints
         .iter()
-        .filter(|checkpoint| !goes_on_from_another(rows, checkpoint.of));
+        .filter(|checkpoint| !goes_on_from_another(rows, checkpoint.pid));
     let any = random.pick(
         &of_the_first
             .map(|checkpoint| checkpoint.id)

@@ -155,7 +155,7 @@ fn a_file_is_read_up_to_a_cap_and_the_rest_is_counted() {
         (1000, 100, 0),
         (0, 0, 100),
     ] {
-        let collected = files.collect(Path::new("f"), cap_bytes).unwrap();
+        let collected = files.read_capped(Path::new("f"), cap_bytes).unwrap();
         assert_eq!(
             (collected.bytes.len(), collected.cut_bytes),
             (kept, cut),

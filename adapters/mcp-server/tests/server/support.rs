@@ -9,8 +9,8 @@ use std::time::Duration;
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{Host, NoHost, OutputSink};
 use dormouse_mcp_server::{
-    DescriptorTools, FileExport, McpServer, ProcessLifetime, ProxySettings, ServeError, Upstream,
-    proxy_program,
+    DescriptorTools, FileExport, McpServer, ProcessLifetime, ProxiedTools, ProxySettings,
+    ServeError, proxy_program,
 };
 use dormouse_proto::tool::Progress;
 use schemars::JsonSchema;
@@ -179,12 +179,12 @@ pub(super) async fn server_on(host: impl Host, files: FileExport) -> (McpServer,
     let tools = ["echo", "large", "linger", "steps"]
         .map(str::to_owned)
         .into();
-    let upstream = Upstream {
+    let proxied = ProxiedTools {
         tools,
-        ..Upstream::default()
+        ..ProxiedTools::default()
     };
     let program = kernel
-        .parse(proxy_program(settings, &upstream))
+        .parse(proxy_program(settings, &proxied))
         .unwrap()
         .program;
     (

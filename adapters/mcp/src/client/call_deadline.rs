@@ -1,5 +1,5 @@
 //! The deadline of a call: it begins anew with each progress that the server reports, and does not
-//! run while the server waits for the client behind. The kernel bounds the whole call
+//! run while the server waits for the downstream client. The kernel bounds the whole call
 //! (`max_duration` of the server).
 
 use std::future::Future;
@@ -10,22 +10,22 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 /// Waits for the answer; `None` if for the time `idle` there was neither an answer nor progress.
-/// `progress` changes with each progress, `client_requests` is the number of requests of the server
-/// that wait for the client.
+/// `progress` changes with each progress, `downstream_requests` is the number of requests of the
+/// server that wait for the downstream client.
 pub(super) async fn answer_within<T>(
     answer: impl Future<Output = T>,
     mut progress: watch::Receiver<u64>,
-    mut client_requests: watch::Receiver<usize>,
+    mut downstream_requests: watch::Receiver<usize>,
     idle: Duration,
 ) -> Option<T> {
     let mut answer = pin!(answer);
     loop {
-        let waits_for_client = *client_requests.borrow_and_update() > 0;
+        let waits_for_client = *downstream_requests.borrow_and_update() > 0;
         tokio::select! {
             biased;
             answer = &mut answer => return Some(answer),
             Ok(()) = progress.changed() => {}
-            Ok(()) = client_requests.changed() => {}
+            Ok(()) = downstream_requests.changed() => {}
             () = sleep(idle), if !waits_for_client => return None,
             // The sender of the progress is gone with the connection, which the answer reports.
             else => return Some(answer.await),
@@ -42,7 +42,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn progress_postpones_the_deadline() {
         let (reported, progress) = watch::channel(0);
-        let (_open, client_requests) = watch::channel(0);
+        let (_open, downstream_requests) = watch::channel(0);
         let reports = async {
             for _ in 0..30 {
                 sleep(IDLE / 2).await;
@@ -52,7 +52,7 @@ mod tests {
             "done"
         };
         assert_eq!(
-            answer_within(reports, progress, client_requests, IDLE).await,
+            answer_within(reports, progress, downstream_requests, IDLE).await,
             Some("done")
         );
     }
@@ -60,10 +60,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_server_runs_out_of_time_unless_it_waits_for_the_client() {
         let (_reported, progress) = watch::channel(0);
-        let (open, client_requests) = watch::channel(0);
+        let (open, downstream_requests) = watch::channel(0);
         let begun = tokio::time::Instant::now();
         let never = std::future::pending::<()>();
-        let end = answer_within(never, progress.clone(), client_requests.clone(), IDLE).await;
+        let end = answer_within(never, progress.clone(), downstream_requests.clone(), IDLE).await;
         assert_eq!((end, begun.elapsed()), (None, IDLE));
         let asks = async {
             open.send_replace(1);
@@ -73,7 +73,7 @@ mod tests {
             "answered"
         };
         assert_eq!(
-            answer_within(asks, progress, client_requests, IDLE).await,
+            answer_within(asks, progress, downstream_requests, IDLE).await,
             Some("answered")
         );
     }

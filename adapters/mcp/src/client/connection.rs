@@ -16,7 +16,7 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use serde_json::json;
 
 use super::list_source::ShownLists;
-use super::server_connections::Clients;
+use super::server_connections::DownstreamClients;
 use super::session::{Session, SessionSettings};
 
 /// The delay before the second attempt. Each further delay is twice as long.
@@ -32,8 +32,8 @@ type PendingSession = Shared<BoxFuture<'static, SessionResult>>;
 pub(super) struct Connection {
     server: Arc<Server>,
     settings: SessionSettings,
-    /// All clients of the kernel: those of a connection that serves none of its own.
-    clients: Clients,
+    /// All downstream clients, for a connection that belongs to none of them.
+    downstream: DownstreamClients,
     /// What is shown of a server that is started only when it is called.
     shown_lists: Option<Arc<ShownLists>>,
     state: Mutex<ConnectionState>,
@@ -51,7 +51,7 @@ impl Connection {
     pub(super) fn new(
         server: Arc<Server>,
         settings: SessionSettings,
-        clients: Clients,
+        downstream: DownstreamClients,
         shown_lists: Option<ShownLists>,
     ) -> Self {
         let state = Mutex::new(ConnectionState {
@@ -62,7 +62,7 @@ impl Connection {
         Self {
             server,
             settings,
-            clients,
+            downstream,
             shown_lists: shown_lists.map(Arc::new),
             state,
         }
@@ -82,10 +82,10 @@ impl Connection {
 
     /// Sends a notification without parameters to the client of this connection. If all trees share
     /// the connection, sends it to each of their clients.
-    pub(super) fn notify_clients(&self, method: &str) {
+    pub(super) fn notify_downstream(&self, method: &str) {
         let clients = match &self.settings.client {
             Some(client) => vec![client.clone()],
-            None => self.clients.all(),
+            None => self.downstream.all(),
         };
         for client in clients.iter().filter_map(Weak::upgrade) {
             client.notify(&self.server.name, method, json!({}));
@@ -149,7 +149,7 @@ impl Connection {
             state.is_closed = true;
             state.current.take()
         };
-        self.finish_learning().await;
+        self.finish_list_fetch().await;
         // A session that is still being started is ended by the task that starts it.
         if let Some(Some(Ok(session))) = current.map(FutureExt::now_or_never) {
             session.end().await;
@@ -185,7 +185,7 @@ impl Connection {
                     Err("the kernel is shutting down.".into())
                 }
                 (Ok(session), Some(connection)) => {
-                    connection.begin_learning(&session);
+                    connection.start_list_fetch(&session);
                     Ok(session)
                 }
                 (Err(why), _) => Err(why),

@@ -13,7 +13,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::auth::AuthClient;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 
-use super::client_requests::BackingClient;
+use super::downstream_requests::DownstreamClient;
 use super::session::SessionSettings;
 
 /// The most requests to one server at once. Further requests wait.
@@ -54,7 +54,7 @@ pub(super) async fn transport(
     let parsed = Url::parse(url)
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https"));
-    let parsed = parsed.ok_or("its url is none: expected http://machine:port/path.")?;
+    let parsed = parsed.ok_or("its url is invalid: expected http://machine:port/path.")?;
     let (Some(machine), Some(port)) = (parsed.host_str(), parsed.port_or_known_default()) else {
         return Err("its url names no machine.".into());
     };
@@ -93,11 +93,11 @@ pub(super) async fn transport(
     })
 }
 
-/// Replaces the variables in the header values, and the headers of the client behind.
+/// Replaces the variables in the header values, and the headers of the downstream client.
 fn fill_headers(
     host: &dyn Host,
     headers: &[(String, ServerValue)],
-    client: &BackingClient,
+    client: &DownstreamClient,
 ) -> Result<HeaderMap, ToolError> {
     let client = client.as_ref().and_then(Weak::upgrade);
     let find = |reference: &str| match client_header(reference) {
@@ -114,7 +114,8 @@ fn fill_headers(
         let value = value
             .substitute_variables(find)
             .map_err(|why| format!("its header {name}: {why}"))?;
-        let invalid_header = || format!("its header {name} is none that can be sent.");
+        let invalid_header =
+            || format!("its header {name} has a name or a value that cannot be sent.");
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid_header())?;
         let mut value = HeaderValue::from_str(&value).map_err(|_| invalid_header())?;
         value.set_sensitive(true);

@@ -4,8 +4,8 @@
 //! * A file holds what one server said, and nothing of its declaration. Its name is a hash of those
 //!   parts of the declaration that decide what is listed: values of variables and headers may be
 //!   secrets, so they do not enter the hash.
-//! * A server that gets a header of the client behind may list something else for each client, so
-//!   its lists are not kept.
+//! * A server that gets a header of the downstream client may list something else for each client,
+//!   so its lists are not kept.
 //! * Several kernels can use one folder. Files are replaced as a whole. A file that cannot be read
 //!   counts as absent.
 

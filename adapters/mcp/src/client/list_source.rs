@@ -1,10 +1,10 @@
 //! Decides where the lists of a server are read: from the server if it runs, otherwise from what it
 //! last said. So nothing has to be started before one of its tools is called.
 //!
-//! A server that has never run is started for its lists. Who asks waits for a bounded time, and
-//! then goes on without it; the server is started again until it is ready. Whenever a server has
-//! started, its lists are fetched and kept, and the clients are notified of those that differ from
-//! what they were shown.
+//! A server that has never run is started for its lists. A caller waits for a bounded time, and
+//! then goes on without them; the server is started again until it is ready. Whenever a server has
+//! started, its lists are fetched and kept, and the downstream clients (the MCP clients that the
+//! kernel itself serves) are notified of those that differ from what they were shown.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::client_requests::{self, BackingClient};
 use super::connection::{Connection, SessionResult};
+use super::downstream_requests::{self, DownstreamClient};
 use super::known_lists::{KnownLists, ListsName};
 use super::protocol;
 use super::server_lists::ServerLists;
@@ -28,7 +28,7 @@ use super::session::Session;
 const MAX_STARTS: usize = 10;
 
 /// How long the end of a connection waits for the lists of its server.
-const LEARNING_TIMEOUT: Duration = Duration::from_secs(1);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The request by which a client says which log messages it wants. A server gets it when it starts.
 const SET_LEVEL: &str = "logging/setLevel";
@@ -56,14 +56,15 @@ struct State {
     shown: Option<Arc<ServerLists>>,
     /// Whether what the server last said is out of date, so that it is not shown.
     is_outdated: bool,
-    /// Whether a list was asked for in vain, so that clients know of no tool of the server.
-    is_missed: bool,
+    /// Whether a list was requested when none was available, so that clients know no tool of the
+    /// server.
+    was_unavailable: bool,
     /// The attempt to start a server that has never run.
     first_start: Option<FirstStart>,
-    /// Which log messages the client wants.
+    /// Which log messages the downstream client wants.
     log_level: Option<Value>,
     /// Fetches the lists of a server that has started.
-    learning: Option<JoinHandle<()>>,
+    list_fetch: Option<JoinHandle<()>>,
 }
 
 #[derive(Clone)]
@@ -74,8 +75,8 @@ struct FirstStart {
 
 impl ShownLists {
     /// The lists of a server for `client`; for every client if it has none of its own.
-    pub(super) fn new(known: Arc<KnownLists>, server: &Server, client: &BackingClient) -> Self {
-        let capabilities = json!(client_requests::capabilities(client));
+    pub(super) fn new(known: Arc<KnownLists>, server: &Server, client: &DownstreamClient) -> Self {
+        let capabilities = json!(downstream_requests::capabilities(client));
         Self {
             known,
             name: ListsName::of(server, &capabilities),
@@ -94,18 +95,19 @@ impl ShownLists {
         let read = tokio::task::spawn_blocking(move || lists.known.get(lists.name.as_ref()?));
         let read = read.await.ok().flatten()?;
         let mut state = self.state();
-        // If the list was asked for in vain before, clients have to be notified of it.
-        if state.is_missed || state.is_outdated {
+        // If a list was requested when none was available, clients have to be notified of it.
+        if state.was_unavailable || state.is_outdated {
             return None;
         }
         state.shown = Some(read.clone());
         Some(read)
     }
 
-    /// Records that a list was asked for in vain, unless the server has said something meanwhile.
-    fn miss(&self) -> Option<Arc<ServerLists>> {
+    /// Records that no list was available to a request, unless the server has said something
+    /// meanwhile.
+    fn record_unavailable(&self) -> Option<Arc<ServerLists>> {
         let mut state = self.state();
-        state.is_missed = state.shown.is_none();
+        state.was_unavailable = state.shown.is_none();
         state.shown.clone()
     }
 
@@ -113,10 +115,10 @@ impl ShownLists {
     fn replace(&self, newer: &Arc<ServerLists>) -> Vec<&'static str> {
         let mut state = self.state();
         state.is_outdated = false;
-        let is_missed = std::mem::take(&mut state.is_missed);
+        let was_unavailable = std::mem::take(&mut state.was_unavailable);
         match state.shown.replace(newer.clone()) {
             Some(shown) => shown.changes_to(newer),
-            None if is_missed => ServerLists::default().changes_to(newer),
+            None if was_unavailable => ServerLists::default().changes_to(newer),
             None => Vec::new(),
         }
     }
@@ -127,15 +129,15 @@ impl ShownLists {
 }
 
 impl Connection {
-    /// Where the lists of the server are read. If it has never run, it is started; `patience` is
-    /// how long to wait for that, `None` as long as its declaration says.
+    /// Where the lists of the server are read. If it has never run, it is started; `max_start_wait`
+    /// is how long to wait for that, `None` as long as its declaration says.
     ///
     /// # Errors
     /// Why there are no lists.
     pub(super) async fn list_source(
         self: &Arc<Self>,
         host: &Arc<dyn Host>,
-        patience: Option<Duration>,
+        max_start_wait: Option<Duration>,
     ) -> Result<ListSource, ToolError> {
         let Some(lists) = self.shown_lists() else {
             return self.session(host).await.map(ListSource::Session);
@@ -147,23 +149,25 @@ impl Connection {
             return Ok(ListSource::Known(shown));
         }
         let first_start = self.first_start(lists, host);
-        let started = match patience {
+        let started = match max_start_wait {
             None => first_start.result.await,
-            Some(patience) => timeout_at(first_start.began + patience, first_start.result)
-                .await
-                .unwrap_or_else(|_| Err("it is not ready yet.".into())),
+            Some(max_start_wait) => {
+                timeout_at(first_start.began + max_start_wait, first_start.result)
+                    .await
+                    .unwrap_or_else(|_| Err("it is not ready yet.".into()))
+            }
         };
         match (self.open_session(), started) {
             (Some(session), _) => Ok(ListSource::Session(session)),
             (None, started) => {
                 let why = started.err();
                 let why = why.unwrap_or_else(|| "it ended after it had started.".into());
-                lists.miss().map(ListSource::Known).ok_or(why)
+                lists.record_unavailable().map(ListSource::Known).ok_or(why)
             }
         }
     }
 
-    /// The server has to be asked for its lists, unless it runs already. Returns whether it is.
+    /// Marks the known lists as outdated, unless the server runs. Returns whether they were marked.
     pub(super) fn forget_lists(&self) -> bool {
         let Some(lists) = self.shown_lists() else {
             return false;
@@ -177,8 +181,8 @@ impl Connection {
         was_shown
     }
 
-    /// Passes on which log messages the client wants: to a server that runs, otherwise when it
-    /// starts. `None` if this request has to be sent as any other one.
+    /// Passes on which log messages the downstream client wants: to a server that runs, otherwise
+    /// when it starts. `None` if this request has to be sent as any other one.
     pub(super) fn defer(&self, method: &str, params: &Value) -> Option<ServerAnswer> {
         let lists = self.shown_lists().filter(|_| method == SET_LEVEL)?;
         lists.state().log_level = Some(params.clone());
@@ -186,28 +190,28 @@ impl Connection {
     }
 
     /// Begins to fetch the lists of a server that has started.
-    pub(super) fn begin_learning(self: &Arc<Self>, session: &Arc<Session>) {
+    pub(super) fn start_list_fetch(self: &Arc<Self>, session: &Arc<Session>) {
         if let Some(lists) = self.shown_lists() {
-            let learning = tokio::spawn(self.clone().learn_lists(session.clone()));
-            lists.state().learning = Some(learning);
+            let list_fetch = tokio::spawn(self.clone().fetch_and_notify(session.clone()));
+            lists.state().list_fetch = Some(list_fetch);
         }
     }
 
     /// Waits until the lists of the server are kept, or for a moment: otherwise those of a server
     /// that is started for each call would never be.
-    pub(super) async fn finish_learning(&self) {
-        let learning = self
+    pub(super) async fn finish_list_fetch(&self) {
+        let list_fetch = self
             .shown_lists()
-            .and_then(|lists| lists.state().learning.take());
-        if let Some(learning) = learning {
+            .and_then(|lists| lists.state().list_fetch.take());
+        if let Some(list_fetch) = list_fetch {
             // What was not fetched in time is fetched after the next start.
-            let _ = timeout(LEARNING_TIMEOUT, learning).await;
+            let _ = timeout(FETCH_TIMEOUT, list_fetch).await;
         }
     }
 
     /// Fetches what the server says of itself, keeps it, and notifies the clients of what differs
     /// from what they were shown.
-    async fn learn_lists(self: Arc<Self>, session: Arc<Session>) {
+    async fn fetch_and_notify(self: Arc<Self>, session: Arc<Session>) {
         let Some(lists) = self.shown_lists() else {
             return;
         };
@@ -217,12 +221,12 @@ impl Connection {
             let _ = protocol::request(&session, SET_LEVEL, params).await;
         }
         for changed in self.fetch_lists(lists, &session).await {
-            self.notify_clients(changed);
+            self.notify_downstream(changed);
         }
     }
 
     /// Fetches the lists again, of which the server itself said that they have changed.
-    pub(super) async fn learn_changed_lists(self: Arc<Self>, session: Arc<Session>) {
+    pub(super) async fn fetch_changed_lists(self: Arc<Self>, session: Arc<Session>) {
         if let Some(lists) = self.shown_lists() {
             self.fetch_lists(lists, &session).await;
         }

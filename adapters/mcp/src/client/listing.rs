@@ -40,9 +40,9 @@ const OUTPUT_CAP_BYTES: u64 = 64 << 20;
 pub(super) async fn offers(
     connection: &Arc<Connection>,
     host: &Arc<dyn Host>,
-    patience: Option<Duration>,
+    max_start_wait: Option<Duration>,
 ) -> Result<Vec<OfferedTool>, ToolError> {
-    let session = match connection.list_source(host, patience).await? {
+    let session = match connection.list_source(host, max_start_wait).await? {
         ListSource::Session(session) => session,
         ListSource::Known(lists) => {
             let server = connection.server();
@@ -53,7 +53,7 @@ pub(super) async fn offers(
         .await
         .map_err(|error| format!("its tools cannot be listed: {error}."))?;
     if session.has_changed_tools() {
-        tokio::spawn(connection.clone().learn_changed_lists(session.clone()));
+        tokio::spawn(connection.clone().fetch_changed_lists(session.clone()));
     }
     Ok(to_offers(session.server(), &tools, session.has_resources()))
 }

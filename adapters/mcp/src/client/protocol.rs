@@ -1,5 +1,5 @@
 //! Requests of the protocol that are passed on as they are: prompts, resources, completions, and
-//! whatever else the client behind the kernel asks a server for.
+//! whatever else the downstream client asks a server for.
 
 use dormouse_actors::ports::{ServerAnswer, ServerRequestError};
 use rmcp::model::{

@@ -9,8 +9,8 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
-use super::client_info::truncate_text;
 use super::liveness::CallEnd;
+use super::protocol_handler::truncate_text;
 use super::unsolicited::CloseReason;
 
 /// Why a request has no result.

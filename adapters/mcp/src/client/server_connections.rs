@@ -1,4 +1,5 @@
-//! The connections to one server: one that all trees of processes share, or one for each tree.
+//! The connections to one server: one that all trees of processes share, or one for each tree. And
+//! the downstream clients of the trees: the MCP clients that the kernel itself serves.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,11 +18,11 @@ pub(super) enum Sharing {
     Tree,
 }
 
-/// The clients that trees of processes serve, by the roots of the trees. Cloning costs a pointer.
+/// The downstream clients, by the roots of the trees. Cloning costs a pointer.
 #[derive(Clone, Default)]
-pub(super) struct Clients(Arc<Mutex<HashMap<Pid, Weak<dyn ServerClient>>>>);
+pub(super) struct DownstreamClients(Arc<Mutex<HashMap<Pid, Weak<dyn ServerClient>>>>);
 
-impl Clients {
+impl DownstreamClients {
     pub(super) fn of_tree(&self, root: Pid) -> Option<Weak<dyn ServerClient>> {
         self.by_root().get(&root).cloned()
     }
@@ -51,7 +52,8 @@ pub(super) struct ServerConnections {
     /// of any tree.
     unowned: Option<Arc<Connection>>,
     by_root: HashMap<Pid, Arc<Connection>>,
-    /// Connections for trees that are about to be created, by the client that each of them serves.
+    /// Connections for trees that are about to be created, by the downstream client that each of
+    /// them serves.
     by_client: Vec<(Weak<dyn ServerClient>, Arc<Connection>)>,
 }
 
@@ -63,7 +65,7 @@ impl ServerConnections {
             .clone()
     }
 
-    /// The connection for a tree that is about to be created and serves `client`.
+    /// The connection for a tree that is about to be created and serves the downstream `client`.
     pub(super) fn for_client(
         &mut self,
         client: &Weak<dyn ServerClient>,
@@ -71,7 +73,10 @@ impl ServerConnections {
     ) -> Arc<Connection> {
         // The tree of a client that has left was never created.
         self.by_client.retain(|(other, _)| other.strong_count() > 0);
-        let begun = self.by_client.iter().find(|(of, _)| of.ptr_eq(client));
+        let begun = self
+            .by_client
+            .iter()
+            .find(|(other, _)| other.ptr_eq(client));
         if let Some((_, connection)) = begun {
             return connection.clone();
         }
@@ -82,7 +87,10 @@ impl ServerConnections {
 
     /// Gives the connection that serves `client` to the tree with the root `root`.
     pub(super) fn adopt(&mut self, root: Pid, client: &Weak<dyn ServerClient>) {
-        let position = self.by_client.iter().position(|(of, _)| of.ptr_eq(client));
+        let position = self
+            .by_client
+            .iter()
+            .position(|(other, _)| other.ptr_eq(client));
         if let Some(position) = position {
             let (_, connection) = self.by_client.swap_remove(position);
             self.by_root.insert(root, connection);

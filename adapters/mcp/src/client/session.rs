@@ -22,10 +22,10 @@ use tokio::time::timeout;
 
 use self::pending_request::{PendingRequest, call_end};
 use super::call_deadline::answer_within;
-use super::client_info::ClientInfo;
-use super::client_requests::{self, BackingClient, ClientRequests};
+use super::downstream_requests::{self, DownstreamClient, DownstreamRequests};
 use super::http::{self, HttpAddress, HttpTransport};
 use super::liveness::{CallEnd, Liveness, SessionHealth};
+use super::protocol_handler::ProtocolHandler;
 use super::request_error::{self, RequestError};
 use super::stdio::StdioTransport;
 use super::unsolicited::{AnswersOnly, CloseReason};
@@ -41,15 +41,15 @@ pub(super) const END_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct Session {
     server: Arc<Server>,
     peer: Peer<RoleClient>,
-    service: Mutex<Option<RunningService<RoleClient, ClientInfo>>>,
+    service: Mutex<Option<RunningService<RoleClient, ProtocolHandler>>>,
     /// Keeps the server running, if it was started as a program; dropping the guard ends the
     /// server.
     process_guard: Mutex<Option<Box<dyn Send + Sync>>>,
     pub(super) began: Instant,
     liveness: Mutex<Liveness>,
     tool_changes: watch::Receiver<u64>,
-    /// How many requests of the server wait for the client behind.
-    open_client_requests: watch::Receiver<usize>,
+    /// How many requests of the server wait for the downstream client.
+    open_downstream_requests: watch::Receiver<usize>,
     progress_sinks: ProgressSinks,
     close_reason: CloseReason,
     /// The names of the server's own tools, and the number of changes after which they were listed.
@@ -59,7 +59,7 @@ pub(super) struct Session {
 /// What the sessions of one connection have in common.
 #[derive(Clone)]
 pub(super) struct SessionSettings {
-    pub(super) client: BackingClient,
+    pub(super) client: DownstreamClient,
     /// The longest message of the server.
     pub(super) max_message_bytes: usize,
     /// The tokens for servers over HTTP.
@@ -71,7 +71,7 @@ struct Inbound {
     server: Arc<str>,
     changes: watch::Sender<u64>,
     progress_sinks: ProgressSinks,
-    client_requests: ClientRequests,
+    downstream_requests: DownstreamRequests,
     close_reason: CloseReason,
 }
 
@@ -83,7 +83,7 @@ impl Inbound {
             &self.server,
             self.changes,
             self.progress_sinks,
-            self.client_requests,
+            self.downstream_requests,
             self.close_reason,
         )
     }
@@ -146,17 +146,21 @@ impl Session {
         settings: &SessionSettings,
     ) -> Result<Self, HandshakeError> {
         let (changes, tool_changes) = watch::channel(0);
-        let (open_count, open_client_requests) = watch::channel(0);
+        let (open_count, open_downstream_requests) = watch::channel(0);
         let client = &settings.client;
         let inbound = Inbound {
             server: server.name.clone(),
             changes,
             progress_sinks: ProgressSinks::default(),
-            client_requests: ClientRequests::new(server.name.clone(), client.clone(), open_count),
+            downstream_requests: DownstreamRequests::new(
+                server.name.clone(),
+                client.clone(),
+                open_count,
+            ),
             close_reason: CloseReason::default(),
         };
-        let client_info = ClientInfo {
-            capabilities: client_requests::capabilities(client),
+        let protocol_handler = ProtocolHandler {
+            capabilities: downstream_requests::capabilities(client),
         };
         let (progress_sinks, close_reason) =
             (inbound.progress_sinks.clone(), inbound.close_reason.clone());
@@ -174,7 +178,9 @@ impl Session {
                 let max_bytes = settings.max_message_bytes;
                 let transport = StdioTransport::new(stdout, stdin, max_bytes, close_reason.clone());
                 let transport = inbound.of(transport);
-                let service = client_info.serve_with_lifecycle(transport, lifecycle).await;
+                let service = protocol_handler
+                    .serve_with_lifecycle(transport, lifecycle)
+                    .await;
                 if service.is_err() {
                     // Ends the server, so that its standard error ends too.
                     drop(process_guard);
@@ -200,11 +206,15 @@ impl Session {
                 let service = match transport {
                     HttpTransport::Declared(transport) => {
                         let transport = inbound.of(transport);
-                        client_info.serve_with_lifecycle(transport, lifecycle).await
+                        protocol_handler
+                            .serve_with_lifecycle(transport, lifecycle)
+                            .await
                     }
                     HttpTransport::LoggedIn(transport) => {
                         let transport = inbound.of(transport);
-                        client_info.serve_with_lifecycle(transport, lifecycle).await
+                        protocol_handler
+                            .serve_with_lifecycle(transport, lifecycle)
+                            .await
                     }
                 };
                 (service, None)
@@ -230,7 +240,7 @@ impl Session {
             began: Instant::now(),
             liveness: Mutex::default(),
             tool_changes,
-            open_client_requests,
+            open_downstream_requests,
             progress_sinks,
             close_reason,
             own_tools: Mutex::default(),
@@ -314,8 +324,8 @@ impl Session {
 
     /// Sends a call of a tool, with the metadata that `out` has for it, and reports its progress to
     /// `out`. Waits as long as the server's `deadline` for the answer or for progress, and then
-    /// again after each progress, and after each request of the server that the client behind has
-    /// answered.
+    /// again after each progress, and after each request of the server that the downstream client
+    /// has answered.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -334,10 +344,10 @@ impl Session {
         };
         let token = pending.progress_token();
         self.progress_sinks().insert(token, sink);
-        let client_requests = self.open_client_requests.clone();
+        let downstream_requests = self.open_downstream_requests.clone();
         let idle_ms = self.server.deadline_ms;
         let idle = Duration::from_millis(idle_ms);
-        answer_within(pending.answer(), progress, client_requests, idle)
+        answer_within(pending.answer(), progress, downstream_requests, idle)
             .await
             .unwrap_or(Err(RequestError::Idle(idle_ms)))
     }

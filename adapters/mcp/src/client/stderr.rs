@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::client_info::truncate_text;
 use super::log_limit::LogLimit;
+use super::protocol_handler::truncate_text;
 
 /// The longest part of a line that is kept, in bytes.
 const MAX_LINE_BYTES: usize = 2 << 10;

@@ -99,7 +99,12 @@ fn parse_message(line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
         .or_else(|| value.get("error"))
         .and(value.get("id"))
         .and_then(Value::as_i64);
-    request_id.map(|id| error_response(id, "its answer is none that the protocol knows".to_owned()))
+    request_id.map(|id| {
+        error_response(
+            id,
+            "its answer does not have the form of an MCP answer".to_owned(),
+        )
+    })
 }
 
 fn error_response(id: i64, why: String) -> RxJsonRpcMessage<RoleClient> {
@@ -138,7 +143,8 @@ impl Transport<RoleClient> for StdioTransport {
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             if self.junk_lines > MAX_JUNK_LINES || self.junk_bytes > MAX_JUNK_BYTES {
-                self.close_reason.set("wrote much that is no message");
+                self.close_reason
+                    .set("wrote too many lines that are not messages");
                 tracing::warn!(
                     "a tool server writes too much that is not a message: its connection is closed"
                 );

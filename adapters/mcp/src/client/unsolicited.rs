@@ -1,6 +1,6 @@
 //! Handles the messages of a server that do not answer a request, and bounds their number.
 //!
-//! A ping is answered, and any other request is passed on to the client that the kernel serves, or
+//! A ping is answered, and any other request is passed on to the downstream client, or
 //! refused if there is none. Progress is reported and changed tools are counted; every other
 //! notification goes to that client, or is dropped.
 //! The protocol library sees only the answers to the requests of this client, because the library
@@ -23,9 +23,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{timeout, timeout_at};
 
-use super::client_info::truncate_text;
-use super::client_requests::ClientRequests;
+use super::downstream_requests::DownstreamRequests;
 use super::log_limit::LogLimit;
+use super::protocol_handler::truncate_text;
 use super::session::{END_TIMEOUT, ProgressSink, ProgressSinks};
 
 /// The most answers that wait to be written. Nothing is read from the server while they wait.
@@ -64,7 +64,7 @@ pub(super) struct AnswersOnly<T> {
     /// Counts the notifications that the tools of the server changed.
     changes: watch::Sender<u64>,
     progress_sinks: ProgressSinks,
-    client_requests: ClientRequests,
+    downstream_requests: DownstreamRequests,
     close_reason: CloseReason,
     /// The answers that are being written.
     answers: JoinSet<()>,
@@ -87,7 +87,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
         server: &Arc<str>,
         changes: watch::Sender<u64>,
         progress_sinks: ProgressSinks,
-        client_requests: ClientRequests,
+        downstream_requests: DownstreamRequests,
         close_reason: CloseReason,
     ) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             server: server.clone(),
             changes,
             progress_sinks,
-            client_requests,
+            downstream_requests,
             close_reason,
             answers: JoinSet::new(),
             answer_by: None,
@@ -157,7 +157,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
         }
         let answer = match request {
             ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
-            request => match self.client_requests.begin(id.clone(), request) {
+            request => match self.downstream_requests.begin(id.clone(), request) {
                 Ok(()) => return,
                 Err(refusal) => JsonRpcMessage::error(refusal, Some(id)),
             },
@@ -179,7 +179,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             }
             ServerNotification::CancelledNotification(cancelled) => {
                 if let Some(id) = &cancelled.params.request_id {
-                    self.client_requests.cancel(id);
+                    self.downstream_requests.cancel(id);
                 }
                 return;
             }
@@ -189,7 +189,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             }
             _ => {}
         }
-        self.client_requests.notify(notification);
+        self.downstream_requests.notify(notification);
     }
 
     fn report_progress(&mut self, progress: ProgressNotificationParam) {
@@ -260,7 +260,7 @@ impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for AnswersOnly<T
             }
             let received = tokio::select! {
                 received = self.transport.receive() => received,
-                answer = self.client_requests.next_answer() => {
+                answer = self.downstream_requests.next_answer() => {
                     self.send_answer(answer);
                     continue;
                 }
@@ -357,7 +357,7 @@ mod tests {
                 &"s".into(),
                 changes,
                 ProgressSinks::default(),
-                ClientRequests::new("s".into(), None, watch::Sender::new(0)),
+                DownstreamRequests::new("s".into(), None, watch::Sender::new(0)),
                 close_reason.clone(),
             );
             assert!(inbound.receive().await.is_none());

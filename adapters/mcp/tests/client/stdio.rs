@@ -272,7 +272,10 @@ async fn a_server_that_does_not_start_is_an_error_with_its_cause() {
         ("mute", "not ready within 1000 ms"),
         ("exit", "ended or closed its connection before it was ready"),
         ("refuses", "the API key is missing"),
-        ("flood", "the server wrote much that is no message"),
+        (
+            "flood",
+            "the server wrote too many lines that are not messages",
+        ),
     ] {
         let error = with_short_timeout(mode).offers().await.unwrap_err();
         assert!(

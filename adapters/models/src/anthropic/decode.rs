@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
+use super::container::{self, Container};
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
 use crate::wire::json_fields::Fields;
@@ -22,6 +23,8 @@ struct ReplyBody {
     stop_reason: Option<String>,
     #[serde(default)]
     usage: UsageFields,
+    #[serde(default, deserialize_with = "container::lenient")]
+    container: Option<Container>,
     error: Option<serde_json::Value>,
 }
 
@@ -41,7 +44,7 @@ pub(super) fn decode_message(json: &str) -> Result<Reply, ModelError> {
         .collect::<Result<_, _>>()?;
     let mut usage = Usage::default();
     body.usage.update(&mut usage);
-    build_reply(blocks, body.stop_reason.as_deref(), usage)
+    build_reply(blocks, body.stop_reason.as_deref(), usage, body.container)
 }
 
 /// Builds a reply from its parts.
@@ -49,6 +52,7 @@ pub(super) fn build_reply(
     mut blocks: Vec<Block>,
     stop: Option<&str>,
     usage: Usage,
+    container: Option<Container>,
 ) -> Result<Reply, ModelError> {
     sources(&blocks).append_to(&mut blocks);
     let stop = match stop_reason(stop)? {
@@ -62,6 +66,7 @@ pub(super) fn build_reply(
         }
         stop => stop,
     };
+    blocks.extend(container.and_then(Container::into_note));
     Ok(Reply {
         blocks,
         stop,

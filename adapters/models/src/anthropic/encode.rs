@@ -1,14 +1,16 @@
 //! Encodes requests for the Messages API.
 //!
 //! * The same request gives the same bytes. Everything that may change between two requests of a
-//!   conversation comes last: `messages`, and after them only `max_tokens`, which a budget may
-//!   lower.
+//!   conversation comes last: `messages`, and after them only `container`, which a reply may name,
+//!   and `max_tokens`, which a budget may lower.
 //! * A block that was received in this format is sent back with its original JSON text.
 //! * Cache breakpoints never move. One is at the end of the constant part (the system prompt, or
 //!   the tools if there is none). For each of the first two forks that the process descends from,
 //!   one is on the first block that is not shared. For the conversation, a field at the top of the
 //!   request asks for automatic caching: the provider itself then sets a breakpoint after the last
 //!   block. That makes four at most, which is the limit of the provider.
+
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role};
@@ -18,7 +20,7 @@ use dormouse_proto::provider_tools::ToolForm;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
-use super::{Dialect, FORMAT};
+use super::{Dialect, FORMAT, container};
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, type_of, verbatim};
 use crate::wire::media::{self, MediaKind};
@@ -35,6 +37,8 @@ const RESERVED: [&str; 6] = [
     "stream",
     "anthropic_version",
 ];
+/// Parameters after the messages, since they may change between requests.
+const IN_TAIL: [&str; 2] = [container::CONTAINER, "max_tokens"];
 /// The parameters that influence the number of input tokens. A request that counts tokens has no
 /// others.
 const COUNT_PARAMETERS: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
@@ -64,7 +68,9 @@ pub(crate) fn encode_head(
         head = head.with("stream", &(delivery == Delivery::Stream));
     }
     for (name, value) in parameters {
-        if name != "max_tokens" && (purpose != Purpose::Count || COUNT_PARAMETERS.contains(&name)) {
+        if !IN_TAIL.contains(&name)
+            && (purpose != Purpose::Count || COUNT_PARAMETERS.contains(&name))
+        {
             head = head.with(name, value);
         }
     }
@@ -100,13 +106,14 @@ fn cache_control(ttl: CacheTtl) -> Fields {
     Fields::of_type("ephemeral").with_some("ttl", ttl)
 }
 
-pub(super) fn encode_tail(request: &Request, purpose: Purpose) -> String {
+pub(super) fn encode_tail(request: &Request, purpose: Purpose, now: SystemTime) -> String {
     let Purpose::Reply(_) = purpose else {
         return "]}".to_owned();
     };
     let max_tokens = request.parameters.get("max_tokens").map(to_raw);
     format!(
-        "],\"max_tokens\":{}}}",
+        "]{},\"max_tokens\":{}}}",
+        container::field(request, now),
         max_tokens.unwrap_or_else(|| to_raw(&MAX_TOKENS))
     )
 }

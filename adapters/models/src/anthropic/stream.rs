@@ -14,6 +14,7 @@ use dormouse_proto::model::{Delta, ModelError, Reply, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::container::{self, CONTAINER, Container};
 use super::decode::{self, UsageFields};
 use crate::wire::excerpt::{malformed, malformed_in};
 use crate::wire::failure;
@@ -27,6 +28,7 @@ pub struct StreamDecoder {
     start: Start,
     blocks: BTreeMap<u64, PartialBlock>,
     stop_reason: Option<String>,
+    container: Option<Container>,
     usage: Usage,
     is_complete: bool,
 }
@@ -58,6 +60,8 @@ struct Start {
     content: Option<Vec<Box<RawValue>>>,
     stop_reason: Option<String>,
     usage: Option<UsageFields>,
+    #[serde(default, deserialize_with = "container::lenient")]
+    container: Option<Container>,
 }
 
 impl Decoder for StreamDecoder {
@@ -75,10 +79,11 @@ impl Decoder for StreamDecoder {
             "content_block_start" => self.begin_block(event, deltas)?,
             "content_block_delta" => self.apply_delta(&event, deltas)?,
             "message_delta" => {
-                self.stop_reason = event
-                    .delta
-                    .and_then(|delta| delta.text("stop_reason"))
-                    .or(self.stop_reason.take());
+                let delta = event.delta.unwrap_or_default();
+                self.stop_reason = delta.text("stop_reason").or(self.stop_reason.take());
+                let container = delta.get(CONTAINER).map(RawValue::get);
+                let container = container.and_then(|json| serde_json::from_str(json).ok());
+                self.container = container.or(self.container.take());
             }
             "message_stop" if !self.is_complete => {
                 self.is_complete = true;
@@ -115,8 +120,9 @@ impl Decoder for StreamDecoder {
             blocks.insert(index, block.finish()?);
         }
         let stop_reason = self.stop_reason.or(self.start.stop_reason);
+        let container = self.container.or(self.start.container);
         let blocks = blocks.into_values().collect();
-        decode::build_reply(blocks, stop_reason.as_deref(), self.usage)
+        decode::build_reply(blocks, stop_reason.as_deref(), self.usage, container)
     }
 }
 

@@ -62,10 +62,10 @@ impl Frames {
     }
 }
 
-/// The data of an event; `None` for a message that is no event of the reply.
+/// The data of an event; `None` for a message that is not an event of the reply.
 ///
 /// # Errors
-/// The failure that the message reports, or that the message is none of this API.
+/// The failure that the message reports, or the message is not one of this API.
 fn event_data(message: &Message) -> Result<Option<String>, ModelError> {
     let header = |name: &str| {
         let mut headers = message.headers().iter();

@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 
 use self::partial_calls::Calls;
 use self::partial_object::PartialObject;
+use super::cited::Cited;
 use super::decode::{self, UsageFields};
 use super::generated_ids::Origin;
 use crate::wire::excerpt::malformed_in;
@@ -35,6 +36,7 @@ pub struct StreamDecoder {
     finish_reason: Option<String>,
     usage: Option<UsageFields>,
     origin: Origin,
+    cited: Cited,
     is_done: bool,
 }
 
@@ -45,6 +47,8 @@ struct Chunk {
     #[serde(default, deserialize_with = "decode::null_as_default")]
     choices: Vec<Choice>,
     usage: Option<UsageFields>,
+    citations: Option<Value>,
+    search_results: Option<Value>,
     /// Where Groq reports the usage.
     x_groq: Option<UsageHolder>,
     error: Option<Value>,
@@ -92,6 +96,8 @@ impl Decoder for StreamDecoder {
             return Err(failure::from_error_object(&error));
         }
         let usage = chunk.usage();
+        let cited = Cited::new(chunk.citations, chunk.search_results);
+        self.cited.update(cited);
         if chunk.choices.is_empty() && usage.is_none() {
             // A chunk without content may itself be an error object.
             return failure::from_event(data).map_or(Ok(()), Err);
@@ -115,7 +121,7 @@ impl Decoder for StreamDecoder {
                 let is_first = self.finish_reason.is_none();
                 self.finish_reason = finish_reason;
                 self.add_missing_fields(deltas)?;
-                if is_first && !self.message.is_empty("annotations") {
+                if is_first {
                     self.report_sources(deltas);
                 }
             }
@@ -147,6 +153,7 @@ impl Decoder for StreamDecoder {
             stop,
             self.usage.unwrap_or_default(),
             &self.origin,
+            &self.cited,
         )
     }
 }
@@ -154,9 +161,15 @@ impl Decoder for StreamDecoder {
 impl StreamDecoder {
     /// Reports the sources that the reply cites, which its text lists at the end.
     fn report_sources(&self, deltas: &dyn Fn(Delta)) {
-        let message = self.message.clone().finish().to_json();
-        if let Ok(reply) = self.clone().finish() {
-            decode::sources(&message).report(&reply.blocks, deltas);
+        let message = match self.message.is_empty("annotations") {
+            true => String::new(),
+            false => self.message.clone().finish().to_json(),
+        };
+        let sources = self.cited.sources(&message);
+        if !sources.is_empty()
+            && let Ok(reply) = self.clone().finish()
+        {
+            sources.report(&reply.blocks, deltas);
         }
     }
 

@@ -6,11 +6,11 @@
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::metadata::Metadata;
+use super::partial_calls::{self, IncompleteCall};
 use super::{FORMAT, names};
 use crate::wire::excerpt::{beginning, excerpt, malformed, malformed_in};
 use crate::wire::failure;
@@ -137,8 +137,13 @@ pub(super) fn build_reply(
     {
         return Err(failure::sampling_failed(word, why));
     }
+    let incomplete = match end.reason.as_str() {
+        "STOP" | "FUNCTION_CALL" => IncompleteCall::Refused,
+        _ => IncompleteCall::Kept,
+    };
     let response_id = end.response_id.as_deref().unwrap_or_default();
-    let blocks = parts
+    let blocks = partial_calls::join(parts, incomplete)?;
+    let blocks = blocks
         .iter()
         .enumerate()
         .filter_map(|(index, part)| decode_part(part, response_id, index).transpose());
@@ -180,14 +185,10 @@ pub(super) fn build_reply(
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Call {
     id: Option<String>,
     name: Option<String>,
     args: Option<Box<RawValue>>,
-    /// Parts of arguments, and whether further parts follow; only if a request asks for them.
-    partial_args: Option<IgnoredAny>,
-    will_continue: Option<bool>,
 }
 
 /// Decodes the part with this index. None if the part is empty.
@@ -204,12 +205,6 @@ fn decode_part(json: &str, response_id: &str, index: usize) -> Result<Option<Blo
     if let Some(call) = fields.get("functionCall") {
         let call: Call =
             serde_json::from_str(call.get()).map_err(|error| malformed_in("call", json, &error))?;
-        if call.partial_args.is_some() || call.will_continue == Some(true) {
-            return Err(malformed(
-                "the arguments of a call arrive in parts, which are not joined: remove \
-                 `streamFunctionCallArguments` from [parameters]",
-            ));
-        }
         let name = call
             .name
             .ok_or_else(|| malformed(format!("a call has no 'name': {}", beginning(json))))?;

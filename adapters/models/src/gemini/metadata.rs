@@ -1,7 +1,7 @@
 //! What a response of the Gemini API says next to its parts: which searches the provider made,
 //! which pages it read, and which sources the text rests on.
 //!
-//! It is kept with the last text of the reply, and is not sent back, since it is no part of the
+//! It is kept with the last text of the reply, and is not sent back, since it is not part of the
 //! conversation.
 
 use dormouse_proto::message::{Block, Raw};

@@ -26,7 +26,7 @@ pub(super) fn model_path(model: &str) -> Result<String, ModelError> {
         return Ok(path);
     }
     Err(invalid(format!(
-        "'{}' is no name of a Gemini model, such as gemini-2.5-pro",
+        "'{}' is not the name of a Gemini model, such as gemini-2.5-pro",
         beginning(model)
     )))
 }

@@ -144,7 +144,7 @@ fn texts_of(messages: &[Arc<Message>], at: usize, source: Source) -> impl Iterat
 }
 
 /// The blocks of message `at` without the number that the kernel appends to messages where
-/// `reference_messages` is on: it is no word of the user.
+/// `reference_messages` is on: the user did not write it.
 fn blocks_without_marker(messages: &[Arc<Message>], at: usize) -> impl Iterator<Item = &Block> {
     let blocks = &messages[at].blocks;
     let marker = format!("[msg:{}]", at + 1);
@@ -192,7 +192,7 @@ fn prompt_in(messages: &[Arc<Message>], at: usize) -> Option<Cow<'_, str>> {
 }
 
 /// The message of a goto, which follows the position that the conversation went back to. `None` if
-/// the text is none, or if the message is a descriptor.
+/// the text is not such a message, or if the message is a descriptor.
 fn goto_message(text: &str) -> Option<String> {
     let rest = text.strip_prefix("<goto from=\"msg:")?;
     let (_, mut rest) = rest.strip_suffix("</goto>")?.split_once('>')?;

@@ -11,9 +11,9 @@ const REGION_HELP: &str = "`region` in [model] (such as \"global\"), or CLOUD_ML
 
 /// A project and a region, which are checked when they are used.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place(CloudLocation);
+pub(super) struct VertexLocation(CloudLocation);
 
-impl Place {
+impl VertexLocation {
     pub(super) fn new(location: &CloudLocation) -> Self {
         Self(location.clone())
     }
@@ -40,7 +40,9 @@ impl Place {
         let region = self.region()?;
         // A name of dots would be another path.
         if model.is_empty() || model.starts_with('.') {
-            return Err(invalid("the name of the model is none of Vertex AI"));
+            return Err(invalid(
+                "the name of the model is not one that Vertex AI can have",
+            ));
         }
         let model = path_segment(model);
         Ok(format!(

@@ -15,13 +15,13 @@ async fn models_of_both_publishers_are_asked_at_their_paths() {
     let cloud = PlayedCloud::start();
     let url = format!("{}/v1", cloud.url);
     let variables = [PROJECT, REGION, TOKEN];
-    let place = "/v1/projects/my-project/locations/europe-west1/publishers";
+    let location = "/v1/projects/my-project/locations/europe-west1/publishers";
 
     let anthropic = builder::<VertexMessages>(&variables).base_url(&url);
     let seen = asked(anthropic.clone(), request("claude-sonnet-4-5@20250929")).await;
     let seen = seen.unwrap();
     let path = "anthropic/models/claude-sonnet-4-5%4020250929:streamRawPredict";
-    assert_eq!(seen["path"], format!("{place}/{path}"));
+    assert_eq!(seen["path"], format!("{location}/{path}"));
     assert_eq!(seen["body"]["anthropic_version"], "vertex-2023-10-16");
     assert_eq!(
         seen["body"]["system"][0]["cache_control"]["type"],
@@ -66,8 +66,8 @@ async fn a_wrong_token_is_an_error_that_does_not_show_it() {
 
 #[test]
 fn project_and_region_decide_on_the_address_and_cannot_name_another() {
-    let place = |project: Option<&str>, region: Option<&str>| {
-        Place::new(&CloudLocation {
+    let location = |project: Option<&str>, region: Option<&str>| {
+        VertexLocation::new(&CloudLocation {
             project: project.map(str::to_owned),
             region: region.map(str::to_owned),
         })
@@ -77,19 +77,19 @@ fn project_and_region_decide_on_the_address_and_cannot_name_another() {
         ("eu", "aiplatform.eu.rep.googleapis.com"),
         ("us-east5", "us-east5-aiplatform.googleapis.com"),
     ] {
-        let url = place(None, Some(region)).base_url().unwrap();
+        let url = location(None, Some(region)).base_url().unwrap();
         assert_eq!(url, format!("https://{host}/v1"));
     }
     for region in [None, Some(""), Some("x.evil.example/"), Some("a@b")] {
-        let error = place(None, region).base_url().unwrap_err();
+        let error = location(None, region).base_url().unwrap_err();
         assert!(error.message.contains("`region` in [model]"), "{error}");
     }
     for project in [None, Some("a/b"), Some("p?x")] {
-        let path = place(project, Some("eu")).path("google", "m", "v");
+        let path = location(project, Some("eu")).path("google", "m", "v");
         let error = path.unwrap_err();
         assert!(error.message.contains("`project_id` in [model]"), "{error}");
     }
-    let path = |model| place(Some("p"), Some("eu")).path("google", model, "v");
+    let path = |model| location(Some("p"), Some("eu")).path("google", model, "v");
     assert!(path("a/../b").unwrap().ends_with("/models/a%2F..%2Fb:v"));
     assert!(path("..").is_err() && path("").is_err());
 }

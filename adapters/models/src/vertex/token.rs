@@ -43,8 +43,11 @@ impl GoogleTokens {
 }
 
 fn bearer(token: &str) -> Result<HeaderMap, ModelError> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| no_token(&gcp_auth::Error::Str("the token is none that can be sent")))?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+        no_token(&gcp_auth::Error::Str(
+            "the token cannot be sent in a header",
+        ))
+    })?;
     value.set_sensitive(true);
     Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
 }

@@ -18,7 +18,7 @@ use super::failure;
 const EVENT_FIELDS: [&str; 5] = [":", "data:", "event:", "id:", "retry:"];
 /// The length of the longest of them.
 const MAX_FIELD_BYTES: usize = 6;
-/// It may begin a text, and is no part of it.
+/// A text may begin with it; it does not belong to the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The body of a response, in chunks.

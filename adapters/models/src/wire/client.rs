@@ -271,10 +271,10 @@ impl<C: Codec> Model for Client<C> {
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
             let reply = self.request_reply(&request, deltas).await;
-            reply
-                .map(|reply| call_ids::with_unique_ids(&self.codec, &request, reply))
-                .map(|reply| without_placeholder_nulls(&request, reply))
-                .map_err(|error| self.without_secrets(error))
+            let reply = reply.map_err(|error| self.without_secrets(error))?;
+            let reply = call_ids::with_unique_ids(&self.codec, &request, reply);
+            let reply = without_placeholder_nulls(&request, reply);
+            Ok(self.with_files(reply).await)
         }
         .boxed()
     }

@@ -23,7 +23,7 @@ pub(crate) fn checked<'a>(
     }
     let shown = beginning(name);
     Err(invalid(format!(
-        "'{shown}' is no name of a {what}: set {help}"
+        "'{shown}' is not the name of a {what}: set {help}"
     )))
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use dormouse_proto::id::FdId;
@@ -10,6 +11,7 @@ use dormouse_proto::message::Message;
 use dormouse_proto::model::{Delta, ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
 
+use super::files::FileLink;
 use super::signing::{CloudLocation, Signer};
 
 /// How a reply is delivered.
@@ -154,17 +156,28 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// The original text of a block is not JSON.
     fn encode_message(&self, context: MessageContext<'_>) -> Result<String, ModelError>;
 
-    /// Encodes the body after the messages, including the closing bracket.
+    /// Encodes the body after the messages, including the closing bracket. `now` decides whether
+    /// what the provider keeps for a while can still be named.
     ///
     /// # Errors
     /// As [`Codec::encode_head`].
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError>;
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError>;
 
     /// Decodes a complete reply.
     ///
     /// # Errors
     /// The text is not a reply, or it reports an error of the provider.
     fn decode(&self, json: &str) -> Result<Reply, ModelError>;
+
+    /// The files that a reply names and its provider keeps. They are fetched after the reply.
+    fn files(&self, _reply: &Reply) -> Vec<FileLink> {
+        Vec::new()
+    }
 
     /// The original JSON `raw` with another id for its call number `index`, counted from 0 among
     /// the calls of `raw`; none if the call has no id there.

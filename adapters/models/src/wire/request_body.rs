@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use dormouse_proto::model::{ModelError, Request};
@@ -131,7 +132,8 @@ pub(super) fn assemble<C: Codec>(
         is_first &= message.is_empty();
         body.push(message.slice(start..));
     }
-    body.push(codec.encode_tail(request, purpose)?.into());
+    let tail = codec.encode_tail(request, purpose, SystemTime::now())?;
+    body.push(tail.into());
     Ok(body)
 }
 

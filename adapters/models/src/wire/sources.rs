@@ -35,6 +35,11 @@ impl Sources {
         }
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds the citations of Anthropic's text blocks and the annotations of OpenAI's texts.
     pub(crate) fn add_citations(&mut self, citations: &Value) {
         for citation in citations.as_array().into_iter().flatten() {
@@ -97,7 +102,7 @@ impl Sources {
 
     /// Appends the list to the last text of a reply.
     pub(crate) fn append_to(&self, blocks: &mut [Block]) {
-        if self.0.is_empty() {
+        if self.is_empty() {
             return;
         }
         let list = self.list_after(&text_of(blocks));

@@ -104,7 +104,7 @@ mod tests {
             ),
             (&[r#""\ude00b""#], &[r#""\ufffdb""#]),
             (&[r#""\ud83d b\ud83d\n""#], &[r#""\ufffd b\ufffd\n""#]),
-            // An escaped backslash before a `u` is no escape of a character.
+            // An escaped backslash before a `u` does not begin an escaped character.
             (&[r#""\\ud83d \\\ud83d""#], &[r#""\\ud83d \\""#]),
             (&[r#""\ud8"#, r#""\ud83dé\"#], &[r#""\ud8"#, r#""\ufffdé\"#]),
         ];

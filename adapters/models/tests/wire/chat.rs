@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use dormouse_models::chat::Completions;
+use dormouse_proto::message::{Block, Role};
 use serde_json::{Value, json};
 
-use crate::asks::{self, Taken};
+use crate::asks::{BREAKPOINTS, Parts, Taken, result, text_of_parts};
 use crate::check::{Recorded, check};
 use crate::compare::each_object;
 use crate::reader::Interaction;
@@ -100,7 +101,7 @@ impl Recorded for Chat {
     }
 
     fn take(body: &Value, _model: &str) -> Taken {
-        asks::of_chat::<Completions>(body)
+        asked(body)
     }
 
     fn prefix(path: &str) -> String {
@@ -112,7 +113,7 @@ impl Recorded for Chat {
 
     fn canonical(mut body: Value) -> Value {
         each_object(&mut body, &|fields| {
-            fields.retain(|_, value| !value.is_null());
+            fields.retain(|name, value| !value.is_null() && !BREAKPOINTS.contains(&name.as_str()));
             let single = match fields.get("content").and_then(Value::as_array) {
                 Some(parts) if parts.len() == 1 => parts[0]["text"].as_str().map(str::to_owned),
                 _ => None,
@@ -184,6 +185,49 @@ impl Recorded for Chat {
         ".stream_options.include_usage: boolean",
         "documented: the only way to usage in a stream",
     )];
+
+    const NOT_COMPARED: &'static [(&'static str, usize)] = &[];
+}
+
+/// A request of ours that says what a recorded one says.
+fn asked(body: &Value) -> Taken {
+    let own = [
+        "model",
+        "messages",
+        "tools",
+        "stream",
+        "stream_options",
+        "n",
+    ];
+    let mut parts = Parts::with_parameters(body, &own);
+    for tool in body["tools"].as_array().into_iter().flatten() {
+        parts.add_tool(&tool["function"], "parameters")?;
+    }
+    let messages = body["messages"].as_array().into_iter().flatten();
+    for (message, index) in messages.zip(0..) {
+        let content = || text_of_parts(&message["content"], &["text"]);
+        match message["role"].as_str() {
+            Some("system") if index == 0 => parts.system = content()?.concat(),
+            Some("assistant") => {
+                let choice = json!({"message": message, "finish_reason": "stop"});
+                parts.add_reply::<Completions>(&json!({"choices": [choice]}))?;
+            }
+            Some("tool") => {
+                parts.add_result(result(
+                    &message["tool_call_id"],
+                    &content()?.concat(),
+                    false,
+                ));
+            }
+            Some("user") => {
+                let texts = content()?;
+                let blocks = texts.iter().map(|text| Block::text(text.as_str()));
+                parts.add(Role::User, blocks.collect());
+            }
+            other => return Err(format!("a message of the role {}", other.unwrap_or("none"))),
+        }
+    }
+    parts.into_request(body["model"].as_str().unwrap_or_default(), "openai-chat")
 }
 
 #[tokio::test]

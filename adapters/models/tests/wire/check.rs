@@ -5,20 +5,18 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use dormouse_actors::ports::Model;
-use dormouse_models::wire::{Client, Codec, Completeness, Decoder, Delivery, Purpose, encode};
+use dormouse_models::wire::{Codec, Completeness, Decoder, Delivery, Purpose, encode};
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message, Role, text_of};
 use dormouse_proto::model::{Delta, ModelErrorKind, Reply, Request};
 use dormouse_proto::tool::ToolSpec;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 use crate::asks::Taken;
 use crate::compare::compare;
 use crate::counts::Counts;
+use crate::failures::refused;
 use crate::reader::{self, Answer, Interaction};
 use crate::shape::shapes;
 use crate::skip::skip;
@@ -67,7 +65,13 @@ pub(crate) trait Recorded {
     }
     /// Shapes that we send and that nothing recorded has, and why they are right.
     const BEYOND: &'static [(&'static str, &'static str)];
+    /// Why the bodies of some recorded requests cannot be compared, and how many there are at most.
+    const NOT_COMPARED: &'static [(&'static str, usize)];
 }
+
+/// Requests to clouds are compared where their codecs are (`clouds`).
+pub(crate) const CLOUD: &str = "a cloud: its codec is behind a feature";
+pub(crate) const NO_BODY: &str = "no body is recorded";
 
 /// Looks at every interaction of a format, and goes on after a failure: all of them are reported at
 /// the end.
@@ -131,6 +135,11 @@ pub(crate) async fn check<R: Recorded>() {
         "{name}: no reply in one piece is recorded"
     );
     assert!(counts.bodies > 0, "{name}: no body was compared");
+    for (why, times) in &counts.without_body {
+        let known = R::NOT_COMPARED.iter().find(|(known, _)| known == why);
+        let most = known.map_or(0, |(_, most)| *most);
+        assert!(*times <= most, "{name}: {times} bodies not compared: {why}");
+    }
 }
 
 /// Compares our request with a recorded one that was accepted.
@@ -142,12 +151,12 @@ async fn compare_request<R: Recorded>(
         return Vec::new();
     }
     if R::is_cloud(interaction) {
-        let why = "a cloud: its codec is behind a feature".to_owned();
+        let why = CLOUD.to_owned();
         *counts.without_body.entry(why).or_default() += 1;
         return Vec::new();
     }
     if !interaction.asked.is_object() {
-        let why = "no body is recorded".to_owned();
+        let why = NO_BODY.to_owned();
         *counts.without_body.entry(why).or_default() += 1;
         return Vec::new();
     }
@@ -171,7 +180,7 @@ async fn look<R: Recorded>(interaction: &Interaction, counts: &mut Counts) -> Op
     let codec = R::Codec::default();
     match &interaction.answer {
         Answer::Whole(body) if interaction.status != 200 => {
-            refused::<R>(name, interaction.status, body).await;
+            refused::<R::Codec>(name, interaction.status, body).await;
             counts.failures += 1;
             None
         }
@@ -351,7 +360,7 @@ fn body<R: Recorded>(request: &Request, delivery: Delivery) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
+pub(crate) fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
     let schema =
         json!({"type": "object", "properties": {}, "additionalProperties": false}).to_string();
     let tool = |name: &&str| ToolSpec {
@@ -375,41 +384,4 @@ fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
         provider_tools: Default::default(),
         media: Default::default(),
     }
-}
-
-/// A failure, served again as it was recorded, is told by kind and with the provider's words.
-async fn refused<R: Recorded>(name: &str, status: u16, body: &Value) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let answer = format!(
-        "HTTP/1.1 {status} Recorded\r\ncontent-type: application/json\r\nconnection: \
-         close\r\n\r\n{body}"
-    );
-    tokio::spawn(async move {
-        let (mut socket, _) = listener.accept().await.unwrap();
-        let mut asked = Vec::new();
-        while !asked.ends_with(b"}") {
-            assert_ne!(
-                socket.read_buf(&mut asked).await.unwrap(),
-                0,
-                "the request ended early"
-            );
-        }
-        socket.write_all(answer.as_bytes()).await.unwrap();
-    });
-    let model = Client::<R::Codec>::builder().base_url(url).build().unwrap();
-    let error = model
-        .call(request(vec![Message::user("hi")], &[]), &|_| ())
-        .await
-        .unwrap_err();
-    assert_eq!(
-        error.kind,
-        ModelErrorKind::InvalidRequest,
-        "{name}: {error}"
-    );
-    let said = body["error"]["message"].as_str().unwrap();
-    assert!(
-        error.message.contains(&said[..said.len().min(100)]),
-        "{name}: {error}"
-    );
 }

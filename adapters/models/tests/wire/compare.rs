@@ -175,7 +175,7 @@ fn parse(text: &str) -> Option<Arrived> {
 }
 
 /// The first difference of two values, with the path that leads to it.
-fn difference(path: &str, ours: &Value, theirs: &Value) -> Option<String> {
+pub(crate) fn difference(path: &str, ours: &Value, theirs: &Value) -> Option<String> {
     match (ours, theirs) {
         (Value::Object(a), Value::Object(b)) => {
             let names = a

@@ -17,8 +17,11 @@ mod anthropic;
 mod asks;
 mod chat;
 mod check;
+#[cfg(any(feature = "bedrock", feature = "vertex"))]
+mod clouds;
 mod compare;
 mod counts;
+mod failures;
 mod gemini;
 mod reader;
 mod responses;

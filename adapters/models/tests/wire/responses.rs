@@ -1,9 +1,10 @@
 //! OpenAI's Responses API.
 
 use dormouse_models::responses::Responses;
+use dormouse_proto::message::{Block, Role};
 use serde_json::{Value, json};
 
-use crate::asks::{self, Taken};
+use crate::asks::{BREAKPOINTS, Parts, Taken, result, text_of_parts};
 use crate::check::{Recorded, check};
 use crate::compare::each_object;
 use crate::reader::Interaction;
@@ -78,7 +79,7 @@ impl Recorded for OpenAi {
     }
 
     fn take(body: &Value, _model: &str) -> Taken {
-        asks::of_responses::<Responses>(body)
+        asked(body)
     }
 
     fn prefix(path: &str) -> String {
@@ -88,14 +89,18 @@ impl Recorded for OpenAi {
             .to_owned()
     }
 
-    /// Nothing is kept at the provider, so reasoning is asked for in a form that can go back; texts
-    /// may be written as texts or as parts.
+    /// Nothing is kept at the provider, so reasoning is asked for in a form that can go back. Texts
+    /// may be written as texts or as parts, and instructions as a first item.
     fn canonical(mut body: Value) -> Value {
         if let Some(text) = body["input"].as_str() {
             body["input"] = json!([{"role": "user", "content": text}]);
         }
+        if body["input"][0]["role"] == "system" && body["instructions"].is_null() {
+            let first = body["input"].as_array_mut().unwrap().remove(0);
+            body["instructions"] = first["content"].clone();
+        }
         each_object(&mut body, &|fields| {
-            fields.retain(|_, value| !value.is_null());
+            fields.retain(|name, value| !value.is_null() && !BREAKPOINTS.contains(&name.as_str()));
             if fields.get("description") == Some(&json!("")) {
                 fields.remove("description");
             }
@@ -128,6 +133,96 @@ impl Recorded for OpenAi {
         ".store: boolean",
         "documented: nothing is kept at the provider",
     )];
+
+    // Nothing is kept at the provider.
+    const NOT_COMPARED: &'static [(&'static str, usize)] = &[
+        ("a history that is kept at the provider: conversation", 3),
+        (
+            "a history that is kept at the provider: previous_response_id",
+            1,
+        ),
+    ];
+}
+
+/// A request of ours that says what a recorded one says.
+fn asked(body: &Value) -> Taken {
+    let own = [
+        "model",
+        "input",
+        "instructions",
+        "tools",
+        "stream",
+        "store",
+        "background",
+        "conversation",
+        "previous_response_id",
+    ];
+    let mut parts = Parts::with_parameters(body, &own);
+    for kept in ["conversation", "previous_response_id"] {
+        if !body[kept].is_null() {
+            return Err(format!("a history that is kept at the provider: {kept}"));
+        }
+    }
+    parts.system = body["instructions"].as_str().unwrap_or_default().to_owned();
+    for tool in body["tools"].as_array().into_iter().flatten() {
+        if tool["type"] != "function" {
+            parts.add_server_tool(tool);
+            continue;
+        }
+        let mut tool = tool.clone();
+        tool.as_object_mut()
+            .ok_or("a tool is no object")?
+            .remove("type");
+        parts.add_tool(&tool, "parameters")?;
+    }
+    if let Some(text) = body["input"].as_str() {
+        parts.add(Role::User, vec![Block::text(text)]);
+    }
+    let mut items = body["input"].as_array().map_or(&[][..], |items| items);
+    // It says the same as `instructions`.
+    if let Some((first, rest)) = items.split_first()
+        && first["role"] == "system"
+        && parts.system.is_empty()
+    {
+        parts.system = text_of_parts(&first["content"], &["input_text"])?.concat();
+        items = rest;
+    }
+    for items in items.chunk_by(|one, other| is_of_model(one) && is_of_model(other)) {
+        let item = &items[0];
+        if is_of_model(item) {
+            let items = items.iter().map(completed_item).collect::<Vec<_>>();
+            let reply = json!({"status": "completed", "output": items, "usage": {}});
+            parts.add_reply::<Responses>(&reply)?;
+        } else if item["type"] == "function_call_output" {
+            let text = item["output"]
+                .as_str()
+                .ok_or("an output of several parts")?;
+            parts.add_result(result(&item["call_id"], text, false));
+        } else if item["role"] == "user" {
+            let texts = text_of_parts(&item["content"], &["input_text"])?;
+            let blocks = texts.iter().map(|text| Block::text(text.as_str()));
+            parts.add(Role::User, blocks.collect());
+        } else {
+            return Err(format!("an item of {} {}", item["type"], item["role"]));
+        }
+    }
+    parts.into_request(body["model"].as_str().unwrap_or_default(), "openai")
+}
+
+fn is_of_model(item: &Value) -> bool {
+    item["role"] == "assistant"
+        || (item["role"].is_null() && item["type"] != "function_call_output")
+}
+
+/// An item as the provider sends it. A message of the model may be written shorter.
+fn completed_item(item: &Value) -> Value {
+    match item["content"].as_str() {
+        Some(text) => json!({
+            "type": "message", "role": "assistant",
+            "content": [{"type": "output_text", "text": text}],
+        }),
+        None => item.clone(),
+    }
 }
 
 #[tokio::test]

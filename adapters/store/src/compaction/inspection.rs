@@ -79,7 +79,7 @@ impl Compaction<'_, '_> {
             kind: RecordKind::SegmentCompacted,
             place: PlaceInCommit::Last,
             encoding: Encoding::PLAIN,
-            since: last.header.commit,
+            first_commit: last.header.commit,
             length: 0,
             subject: number.into(),
             first: segment.end(),
@@ -142,7 +142,7 @@ impl Compaction<'_, '_> {
         let is_referred_to = || {
             self.request
                 .inventory
-                .is_referred_to(ShortName::of(&name), &self.losses)
+                .is_referred_to(ShortName::of(&name), &self.removals)
         };
         self.request.contents == KeptContents::All
             || is_referred_to()

@@ -47,7 +47,7 @@ impl Index {
                 // assigned when it is written.
                 let state = read.map_or(CheckpointState::Damaged, |read| {
                     CheckpointState::Retained(Checkpoint {
-                        commit: CommitNumber(header.since),
+                        commit: CommitNumber(header.first_commit),
                         ..read
                     })
                 });
@@ -59,9 +59,9 @@ impl Index {
                     .unwrap_or_default();
                 let losses = self
                     .processes
-                    .put_losses(header.since, AcknowledgedLosses { at, losses })
+                    .put_losses(header.first_commit, AcknowledgedLosses { at, losses })
                     .map_err(unencodable)?;
-                self.pending.put_losses(header.since, losses);
+                self.pending.put_losses(header.first_commit, losses);
                 Ok(())
             }
             RecordKind::CheckpointDropped => self.apply_checkpoint(
@@ -173,7 +173,7 @@ impl Index {
             }
             RecordKind::ProcessEnded => {
                 let end = EndEntry {
-                    since: header.since,
+                    first_commit: header.first_commit,
                     at,
                     exit: None,
                     last: first,
@@ -181,7 +181,7 @@ impl Index {
                 if entry
                     .end
                     .as_ref()
-                    .is_none_or(|known| known.since <= end.since)
+                    .is_none_or(|known| known.first_commit <= end.first_commit)
                 {
                     let exit = unless_damaged(payload().and_then(|bytes| decode_exit(&bytes)))?;
                     entry.end = Some(EndEntry { exit, ..end });

@@ -74,7 +74,7 @@ impl Index {
 
     /// The earliest commit that may have written a record after `last_record` into one of these
     /// lost ranges; `None` if there are no ranges.
-    pub(crate) fn lost_since<'a>(
+    pub(crate) fn first_lost_commit<'a>(
         &self,
         last_record: LastRecord,
         ranges: impl Iterator<Item = &'a LostRange>,

@@ -322,7 +322,7 @@ fn compaction_removes_the_keys_of_a_truncated_history_from_the_index() {
     let inventory = &mut Inventory::default();
     let deletions = &Deletions::default();
     let watch = &mut |_| ControlFlow::Continue(());
-    let bounds = SweepLimits {
+    let limits = SweepLimits {
         live_percent: 99,
         ..SweepLimits::default()
     };
@@ -331,8 +331,8 @@ fn compaction_removes_the_keys_of_a_truncated_history_from_the_index() {
         inventory,
         contents: KeptContents::All,
         deletions,
-        purpose: SweepMode::Free,
-        bounds,
+        mode: SweepMode::Free,
+        limits,
         watch,
     };
     assert!(store.sweep(owner, order).unwrap().freed_segments > 0);

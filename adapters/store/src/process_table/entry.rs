@@ -34,7 +34,7 @@ pub(crate) struct ProcessEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndEntry {
     /// The commit in which it was first written.
-    pub(crate) since: u64,
+    pub(crate) first_commit: u64,
     /// The record's location.
     pub(crate) at: Location,
     /// How the process ended; `None` if the record is damaged.
@@ -59,7 +59,7 @@ pub(crate) enum RetainedHistory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LastRecord {
     /// The commit in which the record was first written.
-    pub(crate) since: u64,
+    pub(crate) first_commit: u64,
     /// The record's location. The log's start for a moved record: compaction places it among
     /// records of other commits, so its location says nothing about order.
     pub(crate) at: Location,
@@ -78,7 +78,7 @@ impl LastRecord {
     /// The record at `at` with this header.
     pub(crate) fn from_header(at: Location, header: &RecordHeader) -> Self {
         Self {
-            since: header.since,
+            first_commit: header.first_commit,
             at: if header.is_moved() {
                 Location::START
             } else {
@@ -89,21 +89,21 @@ impl LastRecord {
 
     /// No record.
     pub(crate) const NONE: Self = Self {
-        since: 0,
+        first_commit: 0,
         at: Location::START,
     };
 
     /// Whether a later record may be in a lost range.
     pub(crate) fn may_be_followed_in(self, lost: &LostRange) -> bool {
-        self.at < lost.end && self.since <= lost.last_commit
+        self.at < lost.end && self.first_commit <= lost.last_commit
     }
 
     fn to_parts(self) -> (u64, Location) {
-        (self.since, self.at)
+        (self.first_commit, self.at)
     }
 
-    fn from_parts((since, at): (u64, Location)) -> Self {
-        Self { since, at }
+    fn from_parts((first_commit, at): (u64, Location)) -> Self {
+        Self { first_commit, at }
     }
 }
 
@@ -157,7 +157,7 @@ impl ProcessEntry {
         let end = self
             .end
             .as_ref()
-            .map(|end| (end.since, end.at, end.exit.clone()));
+            .map(|end| (end.first_commit, end.at, end.exit.clone()));
         let retained = match self.retained {
             RetainedHistory::From(below, at) => Some((below, at)),
             RetainedHistory::Whole | RetainedHistory::Deleted(_) => None,
@@ -199,8 +199,8 @@ impl ProcessEntry {
         {
             return None;
         }
-        let end = end.map(|(since, at, exit)| EndEntry {
-            since,
+        let end = end.map(|(first_commit, at, exit)| EndEntry {
+            first_commit,
             at,
             exit,
             last: last_by_end,

@@ -126,7 +126,13 @@ impl ProcessTable {
             };
             if pid == root || parent.is_some_and(|parent| tree.contains(&parent)) {
                 tree.insert(pid);
-                last_end = last_end.max(entry.end.as_ref().filter(|_| entry.is_complete())?.since);
+                last_end = last_end.max(
+                    entry
+                        .end
+                        .as_ref()
+                        .filter(|_| entry.is_complete())?
+                        .first_commit,
+                );
             }
         }
         Some(CommitNumber(last_end))

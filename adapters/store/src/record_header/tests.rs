@@ -17,7 +17,7 @@ fn header() -> RecordHeader {
         place: PlaceInCommit::Last,
         encoding: Encoding::PLAIN,
         commit: 3,
-        since: 2,
+        first_commit: 2,
         synced: 1,
         at_ms: 1_700_000_000_000,
         length: 24,
@@ -183,7 +183,7 @@ fn associated_data_covers_exactly_the_fields_that_a_move_keeps() {
             ..header()
         },
         RecordHeader {
-            since: 1,
+            first_commit: 1,
             ..header()
         },
         RecordHeader {

@@ -26,21 +26,17 @@ fn the_active_segment_is_closed_and_compacted() {
         let contents = fill(&store, owner);
         let before = answers(&store);
         let live = keep_only(&[&contents[2], &contents[7]]);
-        let bounds = SweepLimits {
+        let limits = SweepLimits {
             close_bytes: 5_000,
             ..CLOSE_WITH_ANY_GARBAGE
         };
-        let ask = |mark, purpose| {
+        let ask = |mark, mode| {
             let watch = &mut |_| ControlFlow::Continue(());
             sweep_with(
                 &store,
                 owner,
                 &live,
-                CollectionOptions {
-                    mark,
-                    purpose,
-                    bounds,
-                },
+                CollectionOptions { mark, mode, limits },
                 watch,
             )
             .unwrap()
@@ -99,8 +95,8 @@ fn a_crash_during_the_compaction_of_the_active_segment_changes_no_answer() {
         &live,
         CollectionOptions {
             mark,
-            purpose: SweepMode::Free,
-            bounds: CLOSE_WITH_ANY_GARBAGE,
+            mode: SweepMode::Free,
+            limits: CLOSE_WITH_ANY_GARBAGE,
         },
         watch,
     )
@@ -123,8 +119,8 @@ fn a_crash_during_the_compaction_of_the_active_segment_changes_no_answer() {
             &live,
             CollectionOptions {
                 mark,
-                purpose: SweepMode::Free,
-                bounds: CLOSE_WITH_ANY_GARBAGE,
+                mode: SweepMode::Free,
+                limits: CLOSE_WITH_ANY_GARBAGE,
             },
             watch,
         )

@@ -229,15 +229,15 @@ fn deleted_pids_and_checkpoints_are_merged_and_stay_deleted() {
             commit(&store, owner, &[process_deleted(pid)]);
         }
         let mark = store.begin_mark(owner).unwrap();
-        let bounds = SweepLimits {
+        let limits = SweepLimits {
             live_percent: 99,
             close_bytes: 1,
             ..SweepLimits::default()
         };
         let options = CollectionOptions {
             mark,
-            purpose: SweepMode::Free,
-            bounds,
+            mode: SweepMode::Free,
+            limits,
         };
         let swept = sweep_with(
             &store,
@@ -410,7 +410,7 @@ fn an_interrupted_sweep_changes_no_answer_and_can_be_repeated() {
         let swept = swept.unwrap();
         assert_eq!(answers(&store), before, "after {steps} steps");
         assert!(held(&store, &contents).len() >= 2, "after {steps} steps");
-        if swept.progress == SweepOutcome::Done {
+        if swept.outcome == SweepOutcome::Done {
             return assert_eq!(held(&store, &contents).len(), 2);
         }
     }

@@ -65,7 +65,7 @@ fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
     let label = WriteOp::Checkpoint {
         id: dormouse_proto::id::CheckpointId(1),
         label: "the-label".into(),
-        of: pid,
+        pid,
         root: pid,
         scope: dormouse_proto::checkpoint::Scope::Tree,
         members: vec![pid],

@@ -114,21 +114,17 @@ fn the_figures_of_a_sweep_equal_those_computed_from_its_records() {
             .collect();
 
         let live = keep_only(&[&bytes(1, 2_000), &bytes(4, 2_000)]);
-        let bounds = SweepLimits {
+        let limits = SweepLimits {
             live_percent,
             step_bytes: 1 << 20,
             close_bytes: u64::MAX,
         };
-        let ask = |mark, purpose| {
+        let ask = |mark, mode| {
             sweep_with(
                 &store,
                 owner,
                 &live,
-                CollectionOptions {
-                    mark,
-                    purpose,
-                    bounds,
-                },
+                CollectionOptions { mark, mode, limits },
                 &mut |_| ControlFlow::Continue(()),
             )
             .unwrap()
@@ -144,7 +140,7 @@ fn the_figures_of_a_sweep_equal_those_computed_from_its_records() {
         let swept = ask(store.begin_mark(owner).unwrap(), SweepMode::Free);
         for (what, found) in [("foreseen", &foreseen), ("done", &swept)] {
             let case = format!("{what} at {live_percent} %");
-            assert_eq!(found.progress, SweepOutcome::Done, "{case}");
+            assert_eq!(found.outcome, SweepOutcome::Done, "{case}");
             assert_eq!(
                 found.bytes_before,
                 commits.iter().map(|entries| total(entries)).sum::<u64>(),

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use dormouse_actors::garbage::EncodedRecord;
-use dormouse_actors::ports::inventory::{Inventory, Losses, ShortName};
+use dormouse_actors::ports::inventory::{Inventory, Removals, ShortName};
 use dormouse_actors::ports::{InventoryReport, InventoryUpdate, Store as _, SweepOutcome, WriteOp};
 use dormouse_store::LogStore;
 
@@ -51,7 +51,7 @@ fn update_inventory(
 }
 
 fn has_reference(inventory: &Inventory, bytes: &[u8]) -> bool {
-    inventory.is_referred_to(ShortName::of(&hash(bytes).0), &Losses::default())
+    inventory.is_referred_to(ShortName::of(&hash(bytes).0), &Removals::default())
 }
 
 const UNLIMITED: usize = usize::MAX;
@@ -131,7 +131,7 @@ fn an_interrupted_pass_continues_where_it_stopped() {
     loop {
         let taken = update_inventory(&store, &mut inventory, 4);
         records += taken.records;
-        match taken.progress {
+        match taken.outcome {
             SweepOutcome::Interrupted => broken_off += 1,
             SweepOutcome::Done => break,
         }

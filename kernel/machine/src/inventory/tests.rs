@@ -7,9 +7,9 @@ fn name(number: u64) -> ShortName {
 /// Two processes and three contents, of which the second is shared.
 fn sample_inventory() -> Inventory {
     let mut inventory = Inventory::default();
-    for (content, part) in [(1, 1), (2, 1), (3, 2)] {
-        inventory.add_scanned_bytes(part, 100);
-        inventory.add_content(name(content), part, 100);
+    for (content, segment) in [(1, 1), (2, 1), (3, 2)] {
+        inventory.add_scanned_bytes(segment, 100);
+        inventory.add_content(name(content), segment, 100);
     }
     for (pid, contents) in [(1, [1, 2]), (2, [2, 3])] {
         inventory.add_scanned_bytes(2, 60);
@@ -27,9 +27,9 @@ fn sample_inventory() -> Inventory {
     inventory
 }
 
-fn live_contents_of(inventory: &Inventory, losses: &Losses) -> Vec<u64> {
+fn live_contents_of(inventory: &Inventory, removals: &Removals) -> Vec<u64> {
     (1..=3)
-        .filter(|number| inventory.is_referred_to(name(*number), losses))
+        .filter(|number| inventory.is_referred_to(name(*number), removals))
         .collect()
 }
 
@@ -42,29 +42,29 @@ fn processes(pids: &[u64]) -> Deletions {
 
 #[test]
 fn a_content_is_live_while_a_remaining_process_refers_to_it() {
-    let nothing = Losses::default();
-    for (deleted, left, parts) in [
+    let nothing = Removals::default();
+    for (deleted, left, segments) in [
         (&[][..], &[1, 2, 3][..], [200, 220]),
         (&[1], &[2, 3], [100, 160]),
         (&[2], &[1, 2], [200, 60]),
         (&[1, 2], &[], [0, 0]),
     ] {
         let mut inventory = sample_inventory();
-        let losses = inventory.losses(&processes(deleted));
-        let predicted = [1, 2].map(|part| inventory.usage(part, &losses).unwrap().live);
+        let removals = inventory.removals(&processes(deleted));
+        let predicted = [1, 2].map(|segment| inventory.usage(segment, &removals).unwrap().live);
         assert_eq!(
-            (live_contents_of(&inventory, &losses), predicted),
-            (left.to_vec(), parts),
+            (live_contents_of(&inventory, &removals), predicted),
+            (left.to_vec(), segments),
             "{deleted:?} predicted"
         );
-        assert_eq!(inventory.live_contents(&losses), left.len() as u64);
+        assert_eq!(inventory.live_contents(&removals), left.len() as u64);
         deleted
             .iter()
             .for_each(|pid| inventory.delete_process(Pid(*pid)));
-        let usage = [1, 2].map(|part| inventory.usage(part, &nothing).unwrap().live);
+        let usage = [1, 2].map(|segment| inventory.usage(segment, &nothing).unwrap().live);
         assert_eq!(
             (live_contents_of(&inventory, &nothing), usage),
-            (left.to_vec(), parts),
+            (left.to_vec(), segments),
             "{deleted:?}"
         );
         assert_eq!(inventory.live_contents(&nothing), left.len() as u64);
@@ -84,15 +84,15 @@ fn repeated_reports_and_repeated_deletions_count_once() {
     }
     inventory.delete_process(Pid(1));
     inventory.delete_process(Pid(1));
-    assert_eq!(live_contents_of(&inventory, &Losses::default()), [2, 3]);
+    assert_eq!(live_contents_of(&inventory, &Removals::default()), [2, 3]);
     inventory.add_references(Pid(3), Need::ALWAYS, [name(1)].into_iter());
     inventory.count_reports();
     assert_eq!(
-        live_contents_of(&inventory, &Losses::default()),
+        live_contents_of(&inventory, &Removals::default()),
         [1, 2, 3],
         "a content that is still there can be referred to again"
     );
-    assert_eq!(inventory.usage(1, &Losses::default()).unwrap().live, 200);
+    assert_eq!(inventory.usage(1, &Removals::default()).unwrap().live, 200);
 }
 
 #[test]
@@ -122,16 +122,16 @@ fn a_truncated_history_keeps_the_references_of_its_remaining_records() {
             histories: [(Pid(1), FactNumber(3))].into(),
             ..Deletions::default()
         };
-        let losses = inventory.losses(&shorter);
-        assert_eq!(live_contents_of(&inventory, &losses), [2, 3]);
+        let removals = inventory.removals(&shorter);
+        assert_eq!(live_contents_of(&inventory, &removals), [2, 3]);
         assert!(
-            inventory.is_referred_to(name(9), &losses),
+            inventory.is_referred_to(name(9), &removals),
             "what the rest refers to as well stays"
         );
-        let predicted = inventory.usage(1, &losses).unwrap();
+        let predicted = inventory.usage(1, &removals).unwrap();
         inventory.truncate_history(Pid(1), FactNumber(3));
-        let usage = inventory.usage(1, &Losses::default()).unwrap();
-        assert_eq!(live_contents_of(&inventory, &Losses::default()), [2, 3]);
+        let usage = inventory.usage(1, &Removals::default()).unwrap();
+        assert_eq!(live_contents_of(&inventory, &Removals::default()), [2, 3]);
         assert_eq!(
             (usage.live, usage.is_doubtful),
             (predicted.live, predicted.is_doubtful)
@@ -142,8 +142,12 @@ fn a_truncated_history_keeps_the_references_of_its_remaining_records() {
             continue;
         }
         inventory.set_live(1, 25);
-        let is_doubtful =
-            |inventory: &Inventory| inventory.usage(1, &Losses::default()).unwrap().is_doubtful;
+        let is_doubtful = |inventory: &Inventory| {
+            inventory
+                .usage(1, &Removals::default())
+                .unwrap()
+                .is_doubtful
+        };
         assert!(!is_doubtful(&inventory));
         inventory.delete_process(Pid(1));
         assert!(
@@ -197,21 +201,22 @@ fn a_content_that_is_written_again_counts_at_its_newest_location() {
     let mut inventory = sample_inventory();
     inventory.add_scanned_bytes(3, 90);
     inventory.add_content(name(1), 3, 90);
-    let usage =
-        |inventory: &Inventory, part| inventory.usage(part, &Losses::default()).unwrap().live;
+    let usage = |inventory: &Inventory, segment| {
+        inventory.usage(segment, &Removals::default()).unwrap().live
+    };
     assert_eq!((usage(&inventory, 1), usage(&inventory, 3)), (100, 90));
-    inventory.drop_part(1);
-    assert_eq!(inventory.usage(1, &Losses::default()), None);
+    inventory.drop_segment(1);
+    assert_eq!(inventory.usage(1, &Removals::default()), None);
     inventory.delete_process(Pid(1));
     assert_eq!(usage(&inventory, 3), 0);
-    // Dropping a copy in another part changes nothing; dropping the counted one leaves no live
+    // Dropping a copy in another segment changes nothing; dropping the counted one leaves no live
     // bytes.
-    for (pid, part, live) in [(3, 2, 90), (4, 3, 0)] {
-        inventory.remove_content(name(1), part);
-        assert!(!inventory.is_referred_to(name(1), &Losses::default()));
+    for (pid, segment, live) in [(3, 2, 90), (4, 3, 0)] {
+        inventory.remove_content(name(1), segment);
+        assert!(!inventory.is_referred_to(name(1), &Removals::default()));
         inventory.add_references(Pid(pid), Need::ALWAYS, [name(1)].into_iter());
         inventory.count_reports();
-        assert_eq!(usage(&inventory, 3), live, "dropped from part {part}");
+        assert_eq!(usage(&inventory, 3), live, "dropped from segment {segment}");
         inventory.delete_process(Pid(pid));
     }
 }
@@ -220,9 +225,12 @@ fn a_content_that_is_written_again_counts_at_its_newest_location() {
 fn attaching_to_another_store_resets_the_inventory() {
     let mut inventory = sample_inventory();
     inventory.attach_to(0);
-    assert_eq!(live_contents_of(&inventory, &Losses::default()), [1, 2, 3]);
+    assert_eq!(
+        live_contents_of(&inventory, &Removals::default()),
+        [1, 2, 3]
+    );
     inventory.attach_to(1);
-    assert!(live_contents_of(&inventory, &Losses::default()).is_empty());
+    assert!(live_contents_of(&inventory, &Removals::default()).is_empty());
     assert_eq!(inventory.scan_position(), ScanPosition::default());
 }
 
@@ -234,7 +242,7 @@ fn a_history_starts_one_image_before_the_needed_one() {
     }
     let begins = |inventory: &Inventory, floor| {
         inventory
-            .generation_before(Pid(1), FactNumber(floor))
+            .history_start_for(Pid(1), FactNumber(floor))
             .map(|fact| fact.0)
     };
     let cases = [
@@ -273,7 +281,7 @@ fn an_end_is_known_only_if_all_records_of_the_process_are_readable() {
         [Some(700), None, None]
     );
     inventory.note_unreadable(Some(Pid(2)), "a fact".to_owned());
-    inventory.note_unreadable(None, "a part of the log".to_owned());
+    inventory.note_unreadable(None, "a segment of the log".to_owned());
     assert_eq!(inventory.ended_ms(Pid(1)), Some(700));
     inventory.note_unreadable(Some(Pid(1)), "a fact".to_owned());
     assert_eq!(inventory.ended_ms(Pid(1)), None);

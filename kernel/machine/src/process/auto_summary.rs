@@ -108,7 +108,7 @@ impl Draft {
         self.state.pending_reads.finish_summary();
         let model = self.state.summarizer().name;
         let result = result.map(|reply| Reply {
-            usage: self.state.with_cost(&model, reply.usage),
+            usage: self.state.usage_with_cost(&model, &reply),
             ..reply
         });
         let Some((pending, result)) = self.finish_summarized_compaction(pending, result) else {

@@ -244,7 +244,7 @@ impl Draft {
         if let Ok(reply) = result
             && self.state.budget.awaits_usage(call)
         {
-            self.record_usage(call, self.state.with_cost(model, reply.usage));
+            self.record_usage(call, self.state.usage_with_cost(model, reply));
         }
     }
 
@@ -256,13 +256,13 @@ impl Draft {
 }
 
 impl State {
-    /// Adds the cost to a usage. The cost becomes part of the fact, so that a later price table
-    /// does not change a replayed state (DUR-2).
-    pub(super) fn with_cost(&self, model: &str, usage: Usage) -> Usage {
+    /// The usage of a reply, with its cost. The cost becomes part of the fact, so that a later price
+    /// table does not change a replayed state (DUR-2).
+    pub(super) fn usage_with_cost(&self, model: &str, reply: &Reply) -> Usage {
         let price = self.program.price(model, &self.host.prices);
         Usage {
-            cost_nanos: price.map_or(0, |price| price.cost_nanos(&usage)),
-            ..usage
+            cost_nanos: price.map_or(0, |price| price.reply_cost_nanos(reply)),
+            ..reply.usage
         }
     }
 }

@@ -32,7 +32,7 @@ impl Draft {
         }
         self.emit(ControlFact::Continued);
         match before {
-            Control::Frozen => self.resume_phase(),
+            Control::StoppedWithoutCalls => self.resume_phase(),
             Control::Running | Control::Stopped => self.start_postponed_work(),
         }
     }

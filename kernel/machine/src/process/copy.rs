@@ -54,12 +54,13 @@ pub fn image_of_branch(
 }
 
 /// Sets the start mode of an image. No call of the new process is in flight, so a stopped process
-/// is in the same situation as one that was stopped before a restart ([`Control::Frozen`]).
+/// is in the same situation as one that was stopped before a restart
+/// ([`Control::StoppedWithoutCalls`]).
 #[must_use]
 pub fn with_start_mode(image: Image, start_mode: StartMode) -> Image {
     let control = match start_mode {
         StartMode::Running => Control::Running,
-        StartMode::Stopped => Control::Frozen,
+        StartMode::Stopped => Control::StoppedWithoutCalls,
     };
     Image { control, ..image }
 }

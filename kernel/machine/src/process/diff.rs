@@ -165,7 +165,7 @@ fn describe_phase(image: &Image) -> String {
     };
     match image.control {
         Control::Running => phase,
-        Control::Stopped | Control::Frozen => format!("{phase}, stopped"),
+        Control::Stopped | Control::StoppedWithoutCalls => format!("{phase}, stopped"),
     }
 }
 

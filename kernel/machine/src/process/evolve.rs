@@ -47,7 +47,9 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             }
         }
         Fact::Control(ControlFact::Stopped) => state.control = Control::Stopped,
-        Fact::Control(ControlFact::Frozen) => state.control = Control::Frozen,
+        Fact::Control(ControlFact::StoppedWithoutCalls) => {
+            state.control = Control::StoppedWithoutCalls
+        }
         Fact::Control(ControlFact::Continued) => state.control = Control::Running,
         Fact::Restored {
             image, message, by, ..

@@ -33,9 +33,9 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::ToolsReplaced { tools, .. } => format!("{} tools", tools.len()),
         Fact::Mail(MailFact::Taken { at }) => format!("{} messages", at.len()),
         Fact::Turn(TurnFact::Began)
-        | Fact::Control(ControlFact::Stopped | ControlFact::Frozen | ControlFact::Continued) => {
-            String::new()
-        }
+        | Fact::Control(
+            ControlFact::Stopped | ControlFact::StoppedWithoutCalls | ControlFact::Continued,
+        ) => String::new(),
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             format!("{id} of {}", entry.source)
         }

@@ -6,7 +6,7 @@
 //! replies of a later one. If a provider refuses the content, no other model is called: a refusal
 //! is an answer.
 
-use dormouse_proto::message::Block;
+use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 
 use super::State;
@@ -37,7 +37,9 @@ impl State {
         // same wire format.
         let is_same_server = self.model().is_at_the_server_of(model);
         blocks.all(|block| match block {
-            Block::Opaque(raw) => is_same_server && *raw.format == *format,
+            Block::Opaque(raw) => {
+                is_same_server && (*raw.format == *format || *raw.format == *Raw::NOTE)
+            }
             Block::Text { .. }
             | Block::ToolUse { .. }
             | Block::ToolResult { .. }

@@ -260,7 +260,7 @@ pub struct Preloads {
 }
 
 impl PendingSpawn {
-    /// Whether no file has to be fetched, so that the child can be created at once.
+    /// Whether the spawn needs no file, so that the child can be created at once.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.files.is_empty() && self.temp_files.is_empty()
@@ -269,7 +269,7 @@ impl PendingSpawn {
     /// Places the fetched files for the child, in order: in its system prompt up to the limits for
     /// direct output of its program, otherwise as a descriptor of its own with a preview. In a
     /// child without descriptors, which could not read the rest, they are shown in full. O(n);
-    /// reads contents, so it runs beside the actors.
+    /// reads contents, so it does not run on the thread of an actor.
     ///
     /// # Errors
     /// [`FetchError::Unreadable`] if a content cannot be read.

@@ -16,7 +16,7 @@ pub(crate) struct ProgramCache {
     host: HostContext,
     pub(super) toolbox: Arc<Toolbox>,
     /// The toolbox of the first process whose stored tools differ from `toolbox`, because they
-    /// include server tools or were chosen in an earlier run of the kernel.
+    /// include tools of tool servers or were chosen in an earlier run of the kernel.
     stored_toolbox: OnceLock<Arc<Toolbox>>,
     /// The files of the program, as a content.
     pub(super) bundle: Content,

@@ -26,7 +26,7 @@ impl Draft {
     pub(super) fn resume_process(&mut self) {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
             // The calls that were in flight are gone. They are repeated when the process continues.
-            self.emit(ControlFact::Frozen);
+            self.emit(ControlFact::StoppedWithoutCalls);
         }
         let open = self
             .state

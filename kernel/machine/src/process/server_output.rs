@@ -21,7 +21,7 @@ use imbl::OrdMap;
 
 use super::decide::Draft;
 use super::{Fact, State};
-use crate::table::attachment::MAX_ATTACHMENTS;
+use crate::table::attachment::{MAX_ATTACHMENTS, attachment_source};
 use crate::table::placement::Placer;
 
 /// The tool that Gemini's images and files are of: the model itself wrote them.
@@ -43,6 +43,14 @@ enum OutputContent {
 }
 
 impl ServerOutput {
+    /// The name of a file, if it has one.
+    fn name(&self) -> Option<&str> {
+        match &self.content {
+            OutputContent::Text(_) => None,
+            OutputContent::Media(media) => media.name.as_deref(),
+        }
+    }
+
     fn media_type(&self) -> &str {
         match &self.content {
             OutputContent::Text(_) => "text/plain",
@@ -136,10 +144,9 @@ impl State {
         outputs
     }
 
-    /// The outputs in the last reply, which may consist of several messages of the model, each with
-    /// its descriptor: the newest that has its source and size. `skip` messages follow the reply.
-    /// O(blocks of the reply), and O(descriptors) if it has outputs.
-    fn described_outputs(&self, skip: usize) -> Vec<(FdId, ServerOutput)> {
+    /// The blocks of the last reply, which may consist of several messages of the model. `skip`
+    /// messages follow the reply.
+    fn blocks_of_reply(&self, skip: usize) -> impl Iterator<Item = &Block> {
         let mut reply: Vec<_> = self
             .messages
             .iter()
@@ -148,8 +155,22 @@ impl State {
             .take_while(|message| message.role == Role::Assistant)
             .collect();
         reply.reverse();
-        let blocks = reply.into_iter().flat_map(|message| &message.blocks);
-        let outputs: Vec<_> = blocks
+        reply.into_iter().flat_map(|message| &message.blocks)
+    }
+
+    /// What is to be said of the files that the last reply names and the process does not have.
+    fn missing_files(&self, skip: usize) -> Vec<String> {
+        let found = self.blocks_of_reply(skip).flat_map(server_blocks);
+        let outputs = found.filter_map(|found| found.output);
+        let missing = outputs.flat_map(|output| output.missing);
+        missing.take(MAX_ATTACHMENTS).collect()
+    }
+
+    /// The outputs in the last reply, each with its descriptor: the newest that has its source and
+    /// size. O(blocks of the reply), and O(descriptors) if it has outputs.
+    fn described_outputs(&self, skip: usize) -> Vec<(FdId, ServerOutput)> {
+        let outputs: Vec<_> = self
+            .blocks_of_reply(skip)
             .flat_map(|block| self.outputs_for_descriptors(std::slice::from_ref(block)))
             .collect();
         if outputs.is_empty() {
@@ -158,9 +179,10 @@ impl State {
         let mut entries: Vec<_> = self.table.iter().collect();
         let mut described = Vec::new();
         for output in outputs.into_iter().rev() {
+            let source = attachment_source(&output.source, output.name());
             let at = entries.iter().rposition(|(id, entry)| {
                 matches!(id, FdId::Fd(_))
-                    && *entry.source == *output.source
+                    && *entry.source == *source
                     && entry.content.len_bytes() + entry.cut_bytes == output.len_bytes()
             });
             if let Some(at) = at {
@@ -171,18 +193,23 @@ impl State {
         described
     }
 
-    /// What a person is told of the files and images in the last reply; empty if there are none.
+    /// What a person is told of the files and images in the last reply, and of those that it only
+    /// names; empty if there are none.
     pub(super) fn describe_reply_media(&self) -> String {
         let outputs = self.described_outputs(0).into_iter();
         let media = outputs.filter(|(_, output)| matches!(output.content, OutputContent::Media(_)));
         let lines = media.map(|(id, output)| {
+            let name = output.name().map(|name| format!("{name}, "));
             format!(
-                "[{id}: {}, {} bytes]",
+                "[{id}: {}{}, {} bytes]",
+                name.unwrap_or_default(),
                 output.media_type(),
                 output.len_bytes()
             )
         });
-        lines.collect::<Vec<_>>().join("\n")
+        let missing = self.missing_files(0).into_iter();
+        let missing = missing.map(|file| format!("[{file}]"));
+        lines.chain(missing).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -207,7 +234,7 @@ impl Draft {
                     .map(|new| new.entry),
                 OutputContent::Media(media) => {
                     let attachment = Attachment {
-                        name: None,
+                        name: media.name.as_deref().map(Arc::from),
                         media_type: media.media_type.as_str().into(),
                         bytes,
                     };
@@ -232,21 +259,28 @@ impl Draft {
             return;
         };
         let outputs = self.state.described_outputs(1);
-        if outputs.is_empty() {
+        let missing = self.state.missing_files(1);
+        if outputs.is_empty() && missing.is_empty() {
             return;
         }
         let elements = outputs.iter().map(|(id, output)| {
             let attached = Attached {
                 source: &output.source,
-                name: None,
+                name: output.name(),
                 media_type: output.media_type(),
                 bytes: output.len_bytes(),
                 kept_bytes: None,
             };
             view::attachment(id, attached).to_xml()
         });
-        let text = std::iter::once(view::attachments_of_reply(outputs.len()).to_xml())
+        let kept = view::attachments_of_reply(outputs.len());
+        let kept = Some(kept).filter(|_| !outputs.is_empty());
+        let missing = Some(view::attachments_missing(&missing)).filter(|_| !missing.is_empty());
+        let text = kept
+            .map(|element| element.to_xml())
+            .into_iter()
             .chain(elements)
+            .chain(missing.map(|element| element.to_xml()))
             .collect::<Vec<_>>()
             .join("\n");
         let is_noted =

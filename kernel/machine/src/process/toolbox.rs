@@ -137,7 +137,7 @@ impl Tools {
 }
 
 impl Toolbox {
-    /// Tools of a new process of `program`, before server tools are added.
+    /// Tools of a new process of `program`, before tools of tool servers are added.
     pub(super) fn new(program: &Program, host: &HostContext) -> Self {
         let bound_tools = program
             .tools()

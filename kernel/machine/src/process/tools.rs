@@ -196,7 +196,7 @@ impl Draft {
             return self.record_late_usage(call, &model, &result);
         }
         let result = result.map(|reply| Reply {
-            usage: self.state.with_cost(&model, reply.usage),
+            usage: self.state.usage_with_cost(&model, &reply),
             ..reply
         });
         let usage = result.as_ref().map(|reply| reply.usage).unwrap_or_default();

@@ -87,7 +87,7 @@ impl Draft {
         }
         match result {
             Ok(mut reply) => {
-                reply.usage = self.state.with_cost(&model, reply.usage);
+                reply.usage = self.state.usage_with_cost(&model, &reply);
                 self.record_reply(call, reply);
             }
             Err(error)

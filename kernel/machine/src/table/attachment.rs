@@ -47,6 +47,15 @@ fn truncate(text: &str, chars: usize) -> String {
     }
 }
 
+/// The source of the descriptor of an attachment: the tool, and the name of the attachment.
+#[must_use]
+pub fn attachment_source(source: &str, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{source}/{}", truncate(name, MAX_NAME_CHARS)),
+        None => source.to_owned(),
+    }
+}
+
 /// An attachment that is about to become a descriptor. It has no id yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewAttachment {
@@ -78,6 +87,7 @@ impl Placer<'_> {
     ) -> Result<NewAttachment, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
         // Names come from servers and can have any length.
+        let entry_source = attachment_source(source, name.as_deref());
         let name = name.as_deref().map(|name| truncate(name, MAX_NAME_CHARS));
         let media_type = truncate(media_type, MAX_TYPE_CHARS);
         let total_bytes = bytes.len() as u64;
@@ -87,9 +97,6 @@ impl Placer<'_> {
         let side_px = Some(bytes)
             .filter(|_| is_showable)
             .and_then(|bytes| shown_side_px(bytes, &normalize_type(&media_type)));
-        let entry_source = name
-            .as_ref()
-            .map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
         let entry = Entry {
             cut_bytes,
             ..Entry::new(

@@ -1,4 +1,7 @@
-//! Parses the arguments that select a part.
+//! Parses the arguments that select a part of a content.
+//!
+//! A *form* is one way to select it: by pages, lines or characters (the *mode*), or by a unit of
+//! the content's outline, such as a function or a section. A call may use one form.
 //!
 //! Models also write what they know from other tools for reading: `offset` and `limit`, which are
 //! lines unless a mode says otherwise; ranges, such as `lines` with the value that answers show, or
@@ -24,10 +27,10 @@ pub(in crate::syscall) const PAGES: Parameter =
 pub(in crate::syscall) const CHARS: Parameter =
     Parameter::range("chars").also(&["char_range"]).hidden();
 
-/// The first line, or the first of the units that a mode names.
+/// The first line, or the first page or character if the mode says so.
 pub(in crate::syscall) const OFFSET: Parameter = Parameter::integer("offset", "").hidden();
 
-/// The number of lines, or of the units that a mode names.
+/// The number of lines, or of pages or characters if the mode says so.
 pub(in crate::syscall) const LIMIT: Parameter = Parameter::integer("limit", "")
     .also(&["num_lines", "line_count", "max_lines"])
     .hidden();
@@ -53,26 +56,26 @@ pub(in crate::syscall) const PAGE_HINT: &str =
     " For several pages give 'start' and 'count', for everything read_all=true.";
 
 impl Selection {
-    /// Parses the selection; `None` if the arguments contain none. `unit_key` is the parameter that
-    /// takes `page`, `line` or `char`. A unit that agrees with the other parameters, such as `page`
+    /// Parses the selection; `None` if the arguments contain none. `mode_key` is the parameter that
+    /// takes `page`, `line` or `char`. A mode that agrees with the other parameters, such as `page`
     /// together with the parameter `page`, is not a conflict.
     ///
     /// # Errors
-    /// `invalid_parameter`: two forms at once, or an unknown unit.
+    /// `invalid_parameter`: two forms at once, or an unknown mode.
     pub(in crate::syscall) fn parse(
         args: &Args,
-        unit_key: &'static str,
+        mode_key: &'static str,
     ) -> Result<Option<Self>, FdError> {
         if args.flag("read_all") == Some(true) {
             return Ok(Some(Self::All));
         }
-        let mode = Mode::parse(args, unit_key)?;
-        let forms = present_forms(args, unit_key, mode);
+        let mode = Mode::parse(args, mode_key)?;
+        let forms = present_forms(args, mode_key, mode);
         match forms[..] {
             [] => Ok(None),
             [one, other, ..] => Err(args.invalid_error(format!(
                 "Parameters '{one}' and '{other}' cannot be combined: give either page, or \
-                 start_line and end_line, or {unit_key}, start and count, or unit with index or \
+                 start_line and end_line, or {mode_key}, start and count, or unit with index or \
                  name."
             ))),
             [form] => parse_form(args, form, mode).map(Some),
@@ -121,7 +124,7 @@ impl Mode {
 }
 
 /// The forms of which a call has a parameter, each by the first of its parameters.
-fn present_forms(args: &Args, unit_key: &'static str, mode: Option<Mode>) -> Vec<&'static str> {
+fn present_forms(args: &Args, mode_key: &'static str, mode: Option<Mode>) -> Vec<&'static str> {
     let first_present = |keys: &[&'static str]| keys.iter().copied().find(|key| args.contains(key));
     let by_page = first_present(&["page"]).or(first_present(&["pages"]));
     let by_line = first_present(&["start_line", "end_line"]).or(first_present(&["lines"]));
@@ -142,11 +145,11 @@ fn present_forms(args: &Args, unit_key: &'static str, mode: Option<Mode>) -> Vec
     // A list of units is shown from one of them on.
     let lists_units = args.contains("unit") && !args.contains("index") && !args.contains("name");
     let counted: &[&'static str] = match (agrees, takes_count) {
-        _ if lists_units => &[unit_key],
+        _ if lists_units => &[mode_key],
         (true, true) => &["start"],
         (true, false) => &["start", "count"],
-        (false, true) => &[unit_key, "start"],
-        (false, false) => &[unit_key, "start", "count"],
+        (false, true) => &[mode_key, "start"],
+        (false, false) => &[mode_key, "start", "count"],
     };
     let forms = [
         by_page,

@@ -41,6 +41,15 @@ pub fn attachments_of_reply(count: usize) -> Element {
         )
 }
 
+/// `fd_attachments`: files that the provider of the model has and the process does not, a line for
+/// each.
+#[must_use]
+pub fn attachments_missing(files: &[String]) -> Element {
+    Element::new("fd_attachments")
+        .attribute("missing", files.len())
+        .text(files.join("\n"))
+}
+
 /// `fd_attachments`: the number of attachments of an output and the number that became descriptors,
 /// if these differ.
 #[must_use]

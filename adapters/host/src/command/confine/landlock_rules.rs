@@ -1,9 +1,10 @@
 //! The Landlock rules: which files may be read and written, which ports may be reached, and which
 //! processes may be signalled.
 //!
-//! Landlock rules only allow. A sealed path is therefore left out by allowing each sibling of it,
-//! and each sibling of every folder above it. As a consequence, an entry that is created directly
-//! in one of these folders while a command runs is closed to that command.
+//! Landlock rules only allow. A *sealed* path (one that no command may reach, such as the store) is
+//! therefore left out by allowing each sibling of it, and each sibling of every folder above it. As
+//! a consequence, an entry that is created directly in one of these folders while a command runs is
+//! closed to that command.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! Probes which parts of the confinement the operating system supports.
+//! Probes which parts of the confinement the operating system supports. Each command is confined by
+//! its guard, a process between the kernel and the command.
 
 use std::io;
 

@@ -53,7 +53,8 @@ impl LazyDfa {
         Some(Self { regex, cache })
     }
 
-    /// Finds the leftmost match and charges its cost.
+    /// Finds the leftmost match and charges its cost. `read_ahead` bounds how far the search reads
+    /// after a match to look for a longer one with the same start.
     ///
     /// # Errors
     /// [`TooSlow`] if the DFA stops the search or the budget is used up.

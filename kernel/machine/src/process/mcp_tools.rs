@@ -24,7 +24,7 @@ const MAX_NAME_BYTES: usize = 64;
 /// The program selects a tool that the server does not offer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tool server `{server}` offers no tool `{tool}`. It offers: {offered}")]
-pub struct MissingServerTool {
+pub struct MissingMcpTool {
     /// Name of the server.
     pub server: Arc<str>,
     /// Name of the missing tool.
@@ -33,21 +33,21 @@ pub struct MissingServerTool {
     pub offered: String,
 }
 
-/// Adds the server tools that the program selects to the image of a new process. `offers` holds
-/// every tool of every server. A tool gets the alias that the program sets, or its own name with
-/// the prefix of its server; names are unique. If tools of several servers would get the same name,
-/// none of them gets it: which tool a name means does not depend on the order of the servers, nor
-/// on which of them can be reached.
+/// Adds the tools of tool servers that the program selects to the image of a new process. `offers`
+/// holds every tool of every server. A tool gets the alias that the program sets, or its own name
+/// with the prefix of its server; names are unique. If tools of several servers would get the same
+/// name, none of them gets it: which tool a name means does not depend on the order of the servers,
+/// nor on which of them can be reached.
 ///
 /// # Errors
-/// [`MissingServerTool`] if a selected tool is missing and its server is not optional.
-pub fn add_server_tools(
+/// [`MissingMcpTool`] if a selected tool is missing and its server is not optional.
+pub fn add_mcp_tools(
     image: &mut Image,
     program: &Program,
     offers: &[OfferedTool],
-) -> Result<(), MissingServerTool> {
+) -> Result<(), MissingMcpTool> {
     let tools = (&*image.tools, &*image.external);
-    (image.tools, image.external) = with_server_tools(tools, program, offers)?;
+    (image.tools, image.external) = with_mcp_tools(tools, program, offers)?;
     Ok(())
 }
 
@@ -57,23 +57,23 @@ pub type ProcessTools = (Arc<[ToolSpec]>, Arc<[ExternalTool]>);
 /// The tools that a new process of the program would get.
 ///
 /// # Errors
-/// As [`add_server_tools`].
+/// As [`add_mcp_tools`].
 pub fn tools_of_new_process(
     program: &Program,
     host: &HostContext,
     offers: &[OfferedTool],
-) -> Result<ProcessTools, MissingServerTool> {
+) -> Result<ProcessTools, MissingMcpTool> {
     let toolbox = &ProgramCache::for_program(program, host).toolbox;
     let tools = (&*toolbox.specs(), &*toolbox.external_tools());
-    with_server_tools(tools, program, offers)
+    with_mcp_tools(tools, program, offers)
 }
 
-/// Adds the server tools that the program selects to the other tools of a process.
-fn with_server_tools(
+/// Adds the tools of tool servers that the program selects to the other tools of a process.
+fn with_mcp_tools(
     (specs, external): (&[ToolSpec], &[ExternalTool]),
     program: &Program,
     offers: &[OfferedTool],
-) -> Result<ProcessTools, MissingServerTool> {
+) -> Result<ProcessTools, MissingMcpTool> {
     let mut tool_list = ToolList {
         reserved: specs
             .iter()
@@ -133,7 +133,7 @@ impl Draft {
     }
 }
 
-/// The aliases that the program gives to server tools.
+/// The aliases that the program gives to tools of tool servers.
 fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
     let tool_lists =
         program
@@ -178,7 +178,7 @@ fn short_name(enabled_server: &EnabledServer, tool: &str) -> String {
     with_suffix(&name, "")
 }
 
-/// The tools of a new process while server tools are added.
+/// The tools of a new process while tools of tool servers are added.
 struct ToolList {
     /// Names that a further tool must not get.
     reserved: BTreeSet<Arc<str>>,
@@ -266,14 +266,14 @@ fn missing_tool_error(
     enabled_server: &EnabledServer,
     tool: &EnabledTool,
     offered: &[&OfferedTool],
-) -> MissingServerTool {
+) -> MissingMcpTool {
     let names: Vec<&str> = offered.iter().map(|offer| &*offer.name).collect();
     let offered = if names.is_empty() {
         "none".to_owned()
     } else {
         names.join(", ")
     };
-    MissingServerTool {
+    MissingMcpTool {
         server: enabled_server.server.name.clone(),
         tool: tool.name.clone(),
         offered,

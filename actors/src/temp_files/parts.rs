@@ -1,5 +1,5 @@
-//! Loads the temporary files of a tree, and joins the pieces of a file into one content. A file
-//! consists of the pieces that were appended to it.
+//! Loads the temporary files of a tree, and joins the parts of a file into one content. A file
+//! consists of the parts that were appended to it.
 
 use bytes::BytesMut;
 use dormouse_content::{Content, Unreadable};
@@ -43,19 +43,19 @@ pub(super) fn load_files(
     Ok(files)
 }
 
-/// The content of a file that consists of one piece. It is shared, with its index.
-pub(super) fn single_piece(pieces: &FileParts<Content>) -> Option<Content> {
-    pieces.front().filter(|_| pieces.len() == 1).cloned()
+/// The content of a file that consists of one part. It is shared, with its index.
+pub(super) fn single_part(parts: &FileParts<Content>) -> Option<Content> {
+    parts.front().filter(|_| parts.len() == 1).cloned()
 }
 
-/// The content of a file that consists of several pieces. Blocks; copies the bytes.
+/// The content of a file that consists of several parts. Blocks; copies the bytes.
 ///
 /// # Errors
-/// One of the pieces cannot be read.
-pub(super) fn join_pieces(pieces: &FileParts<Content>) -> Result<Content, Unreadable> {
-    let parts = pieces
+/// One of the parts cannot be read.
+pub(super) fn join_parts(parts: &FileParts<Content>) -> Result<Content, Unreadable> {
+    let parts = parts
         .iter()
-        .map(|piece| piece.unlimited_reader().bytes())
+        .map(|part| part.unlimited_reader().bytes())
         .collect::<Result<Vec<_>, _>>()?;
     let mut whole = BytesMut::with_capacity(parts.iter().map(|part| part.len()).sum());
     parts.iter().for_each(|part| whole.extend_from_slice(part));

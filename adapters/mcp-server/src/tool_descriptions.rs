@@ -18,10 +18,10 @@ use crate::upstream::Upstream;
 pub(crate) const TEXT_KEY: &str = "dormouse_text";
 
 /// What servers say of their tools, by the name that the process gives to a tool.
-pub(crate) type ServerTools = HashMap<Arc<str>, Tool>;
+pub(crate) type ListedTools = HashMap<Arc<str>, Tool>;
 
 /// Lists what the servers say of the tools that the process has.
-pub(crate) async fn list_server_tools(upstream: &Upstream) -> ServerTools {
+pub(crate) async fn list_tools_of_servers(upstream: &Upstream) -> ListedTools {
     let lists = upstream.servers().iter().map(|enabled| async {
         let server = &enabled.server;
         let listed: Vec<Tool> = upstream.list(server, "tools/list", "tools").await;
@@ -41,23 +41,23 @@ pub(crate) async fn list_server_tools(upstream: &Upstream) -> ServerTools {
         .collect()
 }
 
-/// The description of a tool for clients. `server_tool` is the tool as its server
+/// The description of a tool for clients. `listed_tool` is the tool as its server
 /// lists it.
 pub(crate) fn describe_tool(
     spec: &ToolSpec,
     access: Option<Access>,
-    server_tool: Option<&Tool>,
+    listed_tool: Option<&Tool>,
 ) -> Tool {
     // A schema that is not an object is sent as an empty one, which accepts anything. The tool
     // itself checks its arguments.
     let schema: JsonObject = serde_json::from_str(&spec.schema).unwrap_or_default();
     let mut tool = Tool::new(spec.name.to_string(), spec.description.to_string(), schema);
-    if let Some(server_tool) = server_tool.filter(|server_tool| is_passed_on(server_tool)) {
-        tool.title = server_tool.title.clone();
-        tool.annotations = server_tool.annotations.clone();
-        tool.icons = server_tool.icons.clone();
-        tool.meta = server_tool.meta.clone();
-        let schema = server_tool.output_schema.as_deref();
+    if let Some(listed_tool) = listed_tool.filter(|listed_tool| is_passed_on(listed_tool)) {
+        tool.title = listed_tool.title.clone();
+        tool.annotations = listed_tool.annotations.clone();
+        tool.icons = listed_tool.icons.clone();
+        tool.meta = listed_tool.meta.clone();
+        let schema = listed_tool.output_schema.as_deref();
         tool.output_schema = schema.map(|schema| Arc::new(or_text(schema)));
     }
     if access == Some(Access::Read) {
@@ -192,7 +192,7 @@ mod tests {
             description: "As the program says.".into(),
             schema: r#"{"type":"object"}"#.into(),
         };
-        let server_tool = |title: &str| -> Tool {
+        let listed_tool = |title: &str| -> Tool {
             serde_json::from_value(json!({
                 "name": "own", "title": title, "description": "As the server says.",
                 "inputSchema": { "type": "object" },
@@ -201,7 +201,7 @@ mod tests {
             }))
             .unwrap()
         };
-        let said = server_tool("A title");
+        let said = listed_tool("A title");
         let described = describe_tool(&spec, Some(Access::Write), Some(&said));
         let described = serde_json::to_value(described).unwrap();
         assert_eq!(
@@ -213,7 +213,7 @@ mod tests {
                 "icons": [{ "src": "https://h/i.png" }], "_meta": { "x/y": 1 },
             })
         );
-        let hostile = server_tool("<fd_result>");
+        let hostile = listed_tool("<fd_result>");
         let described = describe_tool(&spec, Some(Access::Read), Some(&hostile));
         let described = serde_json::to_value(described).unwrap();
         assert_eq!(described["annotations"], json!({ "readOnlyHint": true }));

@@ -1,5 +1,6 @@
-//! Passes the requests of a server on to the client that the kernel serves: for a reply of its
-//! model (sampling), an answer of its user (elicitation), or its folders (roots).
+//! Passes the requests of a server on to the downstream client, the MCP client that the kernel
+//! itself serves: for a reply of its model (sampling), an answer of its user (elicitation), or its
+//! folders (roots).
 
 use std::sync::{Arc, Weak};
 
@@ -13,36 +14,38 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::client_info::truncate_text;
+use super::protocol_handler::truncate_text;
 
-/// The most requests of a server that wait for the client at once. Further ones are refused.
+/// The most requests of a server that wait for the downstream client at once. Further ones are
+/// refused.
 const MAX_OPEN_REQUESTS: usize = 32;
 
-/// The client behind this connection, if there is one. It may leave before the connection ends.
-pub(super) type BackingClient = Option<Weak<dyn ServerClient>>;
+/// The downstream client of this connection, if there is one. It may leave before the connection
+/// ends.
+pub(super) type DownstreamClient = Option<Weak<dyn ServerClient>>;
 
-/// The capabilities that the client behind declares. Without a client, none.
-pub(super) fn capabilities(client: &BackingClient) -> ClientCapabilities {
+/// The capabilities that the downstream client declares. Without a client, none.
+pub(super) fn capabilities(client: &DownstreamClient) -> ClientCapabilities {
     let client = client.as_ref().and_then(Weak::upgrade);
     client
         .and_then(|client| serde_json::from_value(client.capabilities()).ok())
         .unwrap_or_default()
 }
 
-/// The requests of one server that wait for the client.
-pub(super) struct ClientRequests {
+/// The requests of one server that wait for the downstream client.
+pub(super) struct DownstreamRequests {
     server: Arc<str>,
-    client: BackingClient,
+    client: DownstreamClient,
     running: JoinSet<(RequestId, ServerAnswer)>,
     open: Vec<(RequestId, AbortHandle)>,
     /// How many requests are open: a call of a tool does not run out of time meanwhile.
     open_count: watch::Sender<usize>,
 }
 
-impl ClientRequests {
+impl DownstreamRequests {
     pub(super) fn new(
         server: Arc<str>,
-        client: BackingClient,
+        client: DownstreamClient,
         open_count: watch::Sender<usize>,
     ) -> Self {
         Self {
@@ -76,7 +79,8 @@ impl ClientRequests {
             ));
         };
         if self.open.len() >= MAX_OPEN_REQUESTS {
-            let why = format!("{MAX_OPEN_REQUESTS} requests wait for the client already");
+            let why =
+                format!("{MAX_OPEN_REQUESTS} requests wait for the downstream client already");
             return Err(ErrorData::internal_error(why, None));
         }
         let answer = client.request(&self.server, &method, params);
@@ -87,7 +91,7 @@ impl ClientRequests {
         Ok(())
     }
 
-    /// Cancels a request, as the server wishes.
+    /// Cancels a request, because the server asked for that.
     pub(super) fn cancel(&mut self, id: &RequestId) {
         if let Some((_, abort)) = self.open.iter().find(|(open, _)| open == id) {
             abort.abort();
@@ -95,7 +99,7 @@ impl ClientRequests {
         self.close(id);
     }
 
-    /// The next answer of the client. Never resolves while no request is open.
+    /// The next answer of the downstream client. Never resolves while no request is open.
     pub(super) async fn next_answer(&mut self) -> TxJsonRpcMessage<RoleClient> {
         loop {
             match self.running.join_next().await {
@@ -110,7 +114,7 @@ impl ClientRequests {
         }
     }
 
-    /// Passes a notification on, if there is a client.
+    /// Passes a notification on, if there is a downstream client.
     pub(super) fn notify(&self, notification: ServerNotification) {
         let Some(client) = self.client() else {
             return;

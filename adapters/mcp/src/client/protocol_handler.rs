@@ -1,5 +1,5 @@
-//! The description of this client that a server receives, and the truncation of texts that a server
-//! sends.
+//! The handler of a session for the protocol library: it describes this client to the server. And
+//! the truncation of texts that a server sends.
 
 use rmcp::ClientHandler;
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
@@ -7,13 +7,14 @@ use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVers
 /// The most characters of a text of a server that an error or a log line holds.
 const MAX_TEXT_CHARS: usize = 500;
 
-/// The client side of a session. It declares the capabilities of the client that the kernel serves,
-/// and receives only answers: see [`AnswersOnly`](super::unsolicited::AnswersOnly).
-pub(super) struct ClientInfo {
+/// The client side of a session. It declares the capabilities of the downstream client (the MCP
+/// client that the kernel itself serves), since requests of the server are passed on to it. It
+/// receives only answers: see [`AnswersOnly`](super::unsolicited::AnswersOnly).
+pub(super) struct ProtocolHandler {
     pub(super) capabilities: ClientCapabilities,
 }
 
-impl ClientHandler for ClientInfo {
+impl ClientHandler for ProtocolHandler {
     fn get_info(&self) -> ClientConfig {
         let name = Implementation::new("dormouse", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(self.capabilities.clone(), name)

@@ -2,7 +2,7 @@
 
 use dormouse_proto::id::FactNumber;
 
-use super::{Losses, ShortName};
+use super::{Removals, ShortName};
 
 /// How long a record or reference of a process is needed. A longer need compares as greater.
 ///
@@ -26,18 +26,18 @@ impl Need {
         Self((after.0 << 1) | 1)
     }
 
-    /// Whether a history that starts with the image after fact `since` needs the record.
+    /// Whether a history that starts with the image after fact `history_start` needs the record.
     #[must_use]
-    pub fn is_in_history(self, since: FactNumber) -> bool {
-        self.0 > since.0 << 1
+    pub fn is_in_history(self, history_start: FactNumber) -> bool {
+        self.0 > history_start.0 << 1
     }
 }
 
-/// The records of a process in one part of the log, from one of its images to the next. A history
-/// starts at an image, so these records are deleted together.
+/// The records of a process in one segment of the log, from one of its images to the next. A
+/// history starts at an image, so these records are deleted together.
 #[derive(Clone, Copy, Debug)]
 struct RecordGroup {
-    part: u32,
+    segment: u32,
     bytes: u64,
     /// The last fact before the image.
     image: FactNumber,
@@ -47,7 +47,7 @@ struct RecordGroup {
 
 /// The inventory of one process.
 #[derive(Debug, Default)]
-pub(super) struct Owner {
+pub(super) struct ProcessInventory {
     /// Referenced contents with their longest need, sorted by name.
     references: Vec<(ShortName, Need)>,
     /// References that are not merged yet.
@@ -62,14 +62,14 @@ pub(super) struct Owner {
     ended_ms: Option<u64>,
 }
 
-impl Owner {
-    pub(super) fn add_record(&mut self, need: Need, part: u32, bytes: u64) {
+impl ProcessInventory {
+    pub(super) fn add_record(&mut self, need: Need, segment: u32, bytes: u64) {
         let image = self.image_before(need);
         match self
             .groups
             .iter_mut()
             .rev()
-            .find(|group| group.part == part && group.image == image)
+            .find(|group| group.segment == segment && group.image == image)
         {
             Some(group) => {
                 group.bytes += bytes;
@@ -77,7 +77,7 @@ impl Owner {
                 group.longest_need = group.longest_need.max(need);
             }
             None => self.groups.push(RecordGroup {
-                part,
+                segment,
                 bytes,
                 image,
                 shortest_need: need,
@@ -128,9 +128,9 @@ impl Owner {
     }
 
     /// Merges new references. Returns the contents that the process did not refer to before. Drops
-    /// the records of log parts that no longer exist, according to `has_part`.
-    pub(super) fn merge_references(&mut self, has_part: impl Fn(u32) -> bool) -> Vec<ShortName> {
-        self.groups.retain(|group| has_part(group.part));
+    /// the records of log segments that no longer exist, according to `has_segment`.
+    pub(super) fn merge_references(&mut self, has_segment: impl Fn(u32) -> bool) -> Vec<ShortName> {
+        self.groups.retain(|group| has_segment(group.segment));
         if self.unmerged.is_empty() {
             return Vec::new();
         }
@@ -161,39 +161,41 @@ impl Owner {
     }
 
     /// Adds the references and bytes that a deletion would remove: a deletion of the history before
-    /// fact `since`, or of the whole process if `since` is `None`.
-    pub(super) fn add_losses(&self, since: Option<FactNumber>, losses: &mut Losses) {
-        let is_kept = |need: Need| since.is_some_and(|since| need.is_in_history(since));
+    /// fact `history_start`, or of the whole process if `history_start` is `None`.
+    pub(super) fn add_removals(&self, history_start: Option<FactNumber>, removals: &mut Removals) {
+        let is_kept = |need: Need| {
+            history_start.is_some_and(|history_start| need.is_in_history(history_start))
+        };
         for (name, _) in self.references.iter().filter(|(_, need)| !is_kept(*need)) {
-            *losses.references.entry(*name).or_default() += 1;
+            *removals.references.entry(*name).or_default() += 1;
         }
         for group in &self.groups {
             if !is_kept(group.longest_need) {
-                *losses.parts.entry(group.part).or_default() += group.bytes;
+                *removals.segments.entry(group.segment).or_default() += group.bytes;
             } else if !is_kept(group.shortest_need) {
                 // Only some records of the group are deleted, and their bytes are unknown.
-                losses.doubtful.insert(group.part);
+                removals.doubtful.insert(group.segment);
             }
         }
     }
 
-    pub(super) fn truncate_history(&mut self, since: FactNumber) {
+    pub(super) fn truncate_history(&mut self, history_start: FactNumber) {
         self.references
-            .retain(|(_, need)| need.is_in_history(since));
+            .retain(|(_, need)| need.is_in_history(history_start));
         self.groups
-            .retain(|group| group.longest_need.is_in_history(since));
-        self.images.retain(|image| *image >= since);
+            .retain(|group| group.longest_need.is_in_history(history_start));
+        self.images.retain(|image| *image >= history_start);
     }
 
     pub(super) fn check_coverage(
         &self,
-        since: FactNumber,
+        history_start: FactNumber,
         last: FactNumber,
     ) -> Result<(), Option<FactNumber>> {
-        if self.images.binary_search(&since).is_err() {
+        if self.images.binary_search(&history_start).is_err() {
             return Err(None);
         }
-        let up_to = contiguous_end(&self.facts, since.0 + 1);
+        let up_to = contiguous_end(&self.facts, history_start.0 + 1);
         if up_to >= last.0 {
             Ok(())
         } else {
