@@ -170,6 +170,7 @@ fn a_reply_that_comes_again_while_it_is_read_is_recorded_once() {
         run.feed(replied(call, block.clone()));
         run.feed(replied(call, block.clone()));
         run.read();
+        run.read();
         run.feed(replied(call, block));
         assert_eq!((recorded_replies(&run.facts), run.reads.len()), (1, 0));
         assert_eq!(run.state.usage(), USAGE);

@@ -278,7 +278,7 @@ impl World {
             return;
         }
         // A read completes once: what begins with its result runs under the same call.
-        let is_read = matches!(result, Completion::Read(_));
+        let is_read = matches!(result, Completion::Read(_) | Completion::Reply(_));
         let input = Input::Completed { call, result };
         if !is_read && self.random.percent(4) {
             self.tally.count("completions told twice");

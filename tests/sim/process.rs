@@ -207,8 +207,10 @@ impl World {
             )
         });
         running.tickets.extend(request_id(&input));
+        // An end of a child that comes again does not end the read of the last messages.
         if let Some(call) = completes(&input)
             && let Some(task) = running.in_flight.remove(&call)
+            && matches!(input, Input::Completed { .. })
         {
             self.tasks.remove(&task);
         }

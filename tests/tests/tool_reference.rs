@@ -143,10 +143,14 @@ const CALLS: [(&str, &str); 33] = [
 /// A question, which only the model of a process can ask.
 const ASK: &str = r#"{"question": "Repair the test or the code?", "choices": ["test", "code"]}"#;
 
+/// The tools that the program of the examples enables: `submit_result` needs not be enabled.
+fn enabled_tools() -> impl Iterator<Item = &'static Tool> {
+    TOOLS.iter().filter(|tool| tool.name != "submit_result")
+}
+
 /// The program of the examples, compiled.
 fn program(kernel: &Kernel) -> Program {
-    let names: Vec<_> = TOOLS
-        .iter()
+    let names: Vec<_> = enabled_tools()
         .map(|tool| format!("{:?}", tool.name))
         .collect();
     let text = PROGRAM.replace("ALL", &names.join(", "));
@@ -425,7 +429,7 @@ fn reference(program: &Program, answers: &[String]) -> String {
 
 /// The program of the examples, as the reference shows it.
 fn example_program() -> String {
-    let of = |group| TOOLS.iter().filter(move |tool| tool.group == group);
+    let of = |group| enabled_tools().filter(move |tool| tool.group == group);
     let line = |group| {
         let names: Vec<_> = of(group).map(|tool| format!("{:?}", tool.name)).collect();
         let lines = names

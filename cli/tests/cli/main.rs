@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod book;
+mod compaction;
 #[cfg(target_os = "linux")]
 mod confinement;
 mod dormouse;

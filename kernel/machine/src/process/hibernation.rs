@@ -64,8 +64,10 @@ impl State {
         let args = &pending_call.args;
         pending_call.started
             && match handler {
-                Some(ProcessHandler::Fork { .. } | ProcessHandler::Spawn { .. }) => {
-                    self.budget.has_shares(pending_call.call)
+                Some(ProcessHandler::Fork { .. }) => self.budget.has_shares(pending_call.call),
+                // A spawn that does not wait is answered as soon as its child runs.
+                Some(ProcessHandler::Spawn { waits, .. }) => {
+                    waits(args) && self.budget.has_shares(pending_call.call)
                 }
                 Some(ProcessHandler::Wait(arguments)) => {
                     arguments(args).is_ok_and(|arguments| arguments.timeout_ms.is_none())

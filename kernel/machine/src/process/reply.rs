@@ -116,10 +116,8 @@ impl State {
 impl Draft {
     pub(super) fn handle_model_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
         let model = self.state.model().name.clone();
-        let is_repeated = result.is_ok() && self.state.pending_reads.is_reading(call);
         // While a refused conversation is compacted, the process still waits for the same call.
-        let is_compacting = self.state.is_compacting();
-        if self.state.phase != (Phase::Thinking { call }) || is_repeated || is_compacting {
+        if self.state.phase != (Phase::Thinking { call }) || self.state.is_compacting() {
             return self.record_late_usage(call, &model, &result);
         }
         match result {
@@ -144,6 +142,8 @@ impl Draft {
         }
     }
 
+    /// Requests the read of a reply. A reply that comes again meanwhile is read again; the first
+    /// result counts.
     fn read_reply(&mut self, call: CallId, reply: Reply) {
         let marks_references = self.state.marks_references();
         let reply = Arc::new(reply);

@@ -168,7 +168,7 @@ impl State {
     /// The text of the last failed tool call in the last message.
     fn last_refusal(&self) -> String {
         let blocks = self.messages.last().map(|message| &message.blocks);
-        let refusals = blocks
+        let mut refusals = blocks
             .into_iter()
             .flatten()
             .filter_map(|block| match block {
@@ -179,7 +179,7 @@ impl State {
                 } => Some(text.to_string()),
                 _ => None,
             });
-        refusals.last().unwrap_or_default()
+        refusals.next_back().unwrap_or_default()
     }
 
     /// What requests say about tools. The provider has to make the result valid, if it can.
