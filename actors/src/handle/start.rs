@@ -160,10 +160,7 @@ impl Start {
                 .apply_to(&mut image, &image_program, &host_context)
                 .map(|()| image)
         });
-        let image = image
-            .await
-            .map_err(|_| KernelError::Closed)?
-            .map_err(StartError::from)?;
+        let image = image.await?.map_err(StartError::from)?;
         let servers = kernel.context.servers.clone();
         let process = kernel
             .create(program, Box::new(image), Origin::Started, name)
