@@ -233,7 +233,7 @@ pub(crate) fn temp_files_at(
     root: Pid,
     cut: &ConsistentCut,
 ) -> Result<Vec<TempFileRecord<Content>>, StoreError> {
-    let changes = store.temp_files_by(root, cut.commit)?.into_iter();
+    let changes = store.temp_files_up_to(root, cut.commit)?.into_iter();
     let with_contents = |record: TempFileRecord<ContentRef>| {
         record
             .try_map(&mut |reference| Ok::<_, StoreError>(context.content_cache.content(reference)))

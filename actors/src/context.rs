@@ -118,19 +118,29 @@ impl KernelContext {
         self.store.handle()
     }
 
+    /// As [`store_handle`](Self::store_handle).
+    ///
+    /// # Errors
+    /// [`StoreFailure::NoStore`]; [`KernelError::Closed`] after a shutdown.
+    pub(crate) fn open_store(&self) -> Result<StoreHandle, KernelError> {
+        match self.store_handle() {
+            Some(store) => Ok(store),
+            None if self.has_store => Err(KernelError::Closed),
+            None => Err(StoreFailure::NoStore.into()),
+        }
+    }
+
     /// Runs `query` on the store, on a thread where blocking is allowed.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`], and the error of `query`.
+    /// As [`open_store`](Self::open_store); [`KernelError::Panicked`], and the error of `query`.
     pub(crate) async fn query_store<T: Send + 'static>(
         self: &Arc<Self>,
         query: impl FnOnce(&dyn Store, &Self) -> Result<T, KernelError> + Send + 'static,
     ) -> Result<T, KernelError> {
-        let store = self.store_handle().ok_or(StoreFailure::NoStore)?;
+        let store = self.open_store()?;
         let context = self.clone();
-        tokio::task::spawn_blocking(move || query(&*store, &context))
-            .await
-            .map_err(|_| KernelError::Closed)?
+        tokio::task::spawn_blocking(move || query(&*store, &context)).await?
     }
 
     /// Describes all losses of the store, acknowledged or not; `None` if the store is complete.

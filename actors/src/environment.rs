@@ -16,6 +16,7 @@ use dormouse_kernel::process::{
 };
 use dormouse_kernel::program::{EnvCommand, EnvVar, Program};
 use dormouse_proto::command::Command;
+use dormouse_proto::id::Pid;
 use dormouse_proto::process::Origin;
 use dormouse_proto::server::OfferedTool;
 use dormouse_proto::tool::{ToolOutput, ToolPolicy};
@@ -30,13 +31,14 @@ use crate::servers;
 
 /// The most milliseconds that a command may run; then it is ended.
 const DEADLINE_MS: u64 = 5_000;
-/// The most bytes of a command output or a variable that a model is shown.
+/// The most bytes of a variable, or of the output of a command, that a model is shown. The reason
+/// why a command failed follows its output, and may have as many bytes again.
 const MAX_TEXT_BYTES: usize = 4 << 10;
 /// The most bytes of output that a command may write; then it is ended.
 const OUTPUT_CAP_BYTES: u64 = 1 << 20;
 
-/// Reads the information that every program can use by name from the environment of this operating
-/// system process.
+/// The standard information: entries that every program can request by name. They describe the
+/// operating system process that the kernel runs in.
 pub(crate) fn standard_env_info() -> BTreeMap<String, String> {
     let directory = env::current_dir()
         .ok()
@@ -165,12 +167,14 @@ pub(crate) fn needs_start_context(child: &Child) -> bool {
     matches!(child.origin, Origin::Spawned { .. }) && needs_gathering(&child.program)
 }
 
-/// Collects and applies the start context of each child that needs one.
+/// Collects and applies the start context of each child that needs one. The tools are listed for the
+/// tree with the root `root`, because the calls of a child go over the connections of its tree.
 ///
 /// # Errors
 /// The reason why one of the children cannot be created.
 pub(crate) async fn prepare_children(
     context: &KernelContext,
+    root: Pid,
     mut children: Vec<Child>,
 ) -> Result<Vec<Child>, StartContextError> {
     for child in children
@@ -178,7 +182,7 @@ pub(crate) async fn prepare_children(
         .filter(|child| needs_start_context(child))
     {
         let start_context =
-            gather_start_context(context, &child.program, OffersTo::AnyTree).await?;
+            gather_start_context(context, &child.program, OffersTo::Tree(root)).await?;
         start_context.apply_to(&mut child.image, &child.program, &context.host_context)?;
     }
     Ok(children)
@@ -187,7 +191,7 @@ pub(crate) async fn prepare_children(
 fn read_variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Option<String> {
     match context.host.variable(&var.name) {
         Ok(value) => value
-            .map(|value| truncate_text(value.as_bytes(), 0))
+            .map(|value| truncate_text(value.as_bytes(), MAX_TEXT_BYTES, 0))
             .filter(|value| !value.is_empty()),
         Err(why) => {
             tracing::warn!(program = program.name(), "env_info.env_vars: {why}");
@@ -230,17 +234,22 @@ async fn run_command(context: &KernelContext, program: &Program, command: &EnvCo
         sink,
     )
     .await;
-    let text = truncate_text(&bytes, cut_bytes);
+    let max_bytes = if is_error {
+        2 * MAX_TEXT_BYTES
+    } else {
+        MAX_TEXT_BYTES
+    };
+    let text = truncate_text(&bytes, max_bytes, cut_bytes);
     if is_error {
         tracing::warn!(program = program.name(), "env_info.commands: {text}");
     }
     text
 }
 
-/// The beginning of an output, followed by the number of bytes that are left out. `cut_bytes` is
-/// the number of bytes that were dropped before.
-fn truncate_text(bytes: &[u8], cut_bytes: u64) -> String {
-    let past_limit = bytes.len().saturating_sub(2 * MAX_TEXT_BYTES);
+/// The first `max_bytes` of a text, followed by the number of bytes that are left out. `cut_bytes`
+/// is the number of bytes that were dropped before.
+fn truncate_text(bytes: &[u8], max_bytes: usize, cut_bytes: u64) -> String {
+    let past_limit = bytes.len().saturating_sub(max_bytes);
     let beginning = String::from_utf8_lossy(&bytes[..bytes.len() - past_limit]);
     match cut_bytes + past_limit as u64 {
         0 => beginning.trim_end().to_owned(),

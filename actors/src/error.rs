@@ -9,9 +9,11 @@ use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CheckpointId, Pid, ProcessCallId};
 use dormouse_proto::model::ModelError;
 use dormouse_proto::process::ResultError;
+use tokio::task::JoinError;
 
 use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
+use crate::process::tool_call::panic_text;
 use crate::recovery::LoadError;
 
 /// Why a request of the host failed, grouped by cause.
@@ -45,6 +47,10 @@ pub enum KernelError {
     /// The kernel is shutting down.
     #[error("the kernel is shutting down")]
     Closed,
+    /// A task of the kernel panicked, which is a defect of the kernel or of a port. Nothing that was
+    /// acknowledged before is undone.
+    #[error("the kernel failed internally: {0}")]
+    Panicked(String),
 }
 
 /// A request names something that does not exist.
@@ -251,6 +257,16 @@ pub enum ExportFailure {
         /// The error of the operating system.
         source: std::io::Error,
     },
+}
+
+impl From<JoinError> for KernelError {
+    /// A task that did not panic was cancelled, because the runtime shuts down.
+    fn from(error: JoinError) -> Self {
+        match error.try_into_panic() {
+            Ok(panic) => Self::Panicked(panic_text(&*panic)),
+            Err(_) => Self::Closed,
+        }
+    }
 }
 
 impl From<LoadError> for KernelError {

@@ -97,8 +97,8 @@ pub(crate) struct Supervisor {
     /// How many messages were routed so far; makes the request ids of messages unique.
     messages_routed: u64,
     recovery_queue: RecoveryQueue,
-    /// The roots of isolated trees: messages from other trees are refused
-    /// ([`Kernel::isolate`](crate::handle::Kernel::isolate)).
+    /// The roots of isolated trees, or their highest members that are known: messages from other
+    /// trees are refused ([`Kernel::isolate`](crate::handle::Kernel::isolate)).
     isolated_trees: BTreeSet<Pid>,
     /// The hibernated processes whose held calls expire.
     expiries: Expiries,

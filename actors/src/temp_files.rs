@@ -177,10 +177,10 @@ impl TempFileTrees {
     /// Decides the waiting requests and appends their changes. Requests that change nothing are
     /// answered at once.
     fn commit_waiting(&mut self, root: Pid) {
-        let Some(tree) = self.trees.get_mut(&root).filter(|tree| tree.is_ready()) else {
+        let tree = self.trees.get_mut(&root);
+        let Some(records) = tree.and_then(TreeFiles::decide_waiting) else {
             return;
         };
-        let records = tree.decide_waiting();
         if records.is_empty() {
             return self.on_committed(root, Ok(()));
         }

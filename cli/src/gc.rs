@@ -63,6 +63,19 @@ pub(crate) struct Gc {
     pub(crate) despite_damage: bool,
 }
 
+impl Gc {
+    fn unreadable_policy(&self) -> UnreadablePolicy {
+        if self.despite_damage {
+            UnreadablePolicy::Discard
+        } else {
+            UnreadablePolicy::KeepAll
+        }
+    }
+}
+
+/// The highest `--live-percent` that is advised: a higher one moves much and frees little.
+const MAX_ADVISED_LIVE_PERCENT: u8 = 90;
+
 /// Collects garbage, or counts it, and prints the result. A signal stops the collection at its next
 /// step. Exits with 3 if the store has lost something.
 pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
@@ -78,6 +91,7 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
         ));
     }
     let options = store_options(&args.store.key)?;
+    let (unreadable, live_percent) = (args.unreadable_policy(), args.live_percent);
     let mut stop = StopSignals::listen()?;
     let is_stopped = Arc::new(AtomicBool::new(false));
     let mode = if args.dry_run {
@@ -105,7 +119,7 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     };
     let collected = joined.map_err(|error| Failure::Run(error.to_string()))?;
     let (garbage, lost) = collected.map_err(KernelError::from)?;
-    print_report(&garbage, mode)?;
+    print_report(&garbage, mode, unreadable, live_percent)?;
     if !lost.is_empty() {
         print_losses(&mut terminal::stdout(), &lost, false)?;
         return Ok(ExitCode::from(3));
@@ -124,11 +138,6 @@ fn collect_garbage(
     is_stopped: &AtomicBool,
 ) -> Result<(CollectionReport, Vec<String>), StoreError> {
     let (store, owner) = open(args, options, mode)?;
-    let unreadable = if args.despite_damage {
-        UnreadablePolicy::Discard
-    } else {
-        UnreadablePolicy::KeepAll
-    };
     let retention = retention(args);
     let collection = CollectionRequest {
         owner,
@@ -136,7 +145,7 @@ fn collect_garbage(
         retention: &retention,
         // No process runs while this command has the store open.
         in_use: &BTreeSet::new,
-        unreadable,
+        unreadable: args.unreadable_policy(),
         mode,
         limits: SweepLimits {
             live_percent: args.live_percent,
@@ -203,7 +212,12 @@ fn now_ms() -> u64 {
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn print_report(garbage: &CollectionReport, mode: SweepMode) -> std::io::Result<()> {
+fn print_report(
+    garbage: &CollectionReport,
+    mode: SweepMode,
+    policy: UnreadablePolicy,
+    live_percent: u8,
+) -> std::io::Result<()> {
     let CollectionReport {
         deletions,
         live_contents,
@@ -247,31 +261,47 @@ fn print_report(garbage: &CollectionReport, mode: SweepMode) -> std::io::Result<
     }
     // Below a tenth of the log, another collection is not worth its cost.
     if swept.kept_garbage_bytes >= swept.bytes_after / 10 && swept.kept_garbage_bytes > 0 {
+        let kept = swept.kept_garbage_bytes;
+        let advice = if live_percent < MAX_ADVISED_LIVE_PERCENT {
+            format!(
+                ": --live-percent {MAX_ADVISED_LIVE_PERCENT} moves the live part and frees them"
+            )
+        } else {
+            String::new()
+        };
         writeln!(
             out,
-            "{} bytes of garbage stay in segments that are mostly live: --live-percent 90 moves \
-             the live part and frees them",
-            swept.kept_garbage_bytes
+            "{kept} bytes of garbage stay in segments that are mostly live{advice}"
         )?;
     }
-    for part in &swept.damaged_segments {
+    for segment in &swept.damaged_segments {
         writeln!(
             out,
-            "segment {part:08} is damaged and was not changed: see dormouse fsck"
+            "segment {segment:08} is damaged and was not changed: see dormouse fsck"
         )?;
     }
-    for what in unreadable {
-        writeln!(out, "unreadable: {what}")?;
+    for description in unreadable {
+        writeln!(out, "unreadable: {description}")?;
     }
     if !unreadable.is_empty() {
-        writeln!(
-            out,
-            "unreadable records may refer to any content, so all contents are kept. If one of them \
-             may be a checkpoint, all processes that it may need are kept as well. \
-             --despite-damage deletes them"
-        )?;
+        writeln!(out, "{}", unreadable_text(policy))?;
     }
     Ok(())
+}
+
+/// What a collection does because records cannot be read.
+fn unreadable_text(policy: UnreadablePolicy) -> &'static str {
+    match policy {
+        UnreadablePolicy::KeepAll => {
+            "unreadable records may refer to any content, so all contents are kept. If one of them \
+             may be a checkpoint, all processes that it may need are kept as well. \
+             --despite-damage deletes what no readable record refers to"
+        }
+        UnreadablePolicy::Discard => {
+            "--despite-damage deletes what no readable record refers to, even if an unreadable one \
+             may refer to it"
+        }
+    }
 }
 
 /// Milliseconds of an age like `30d`, `12h`, `15m` or `40s`.

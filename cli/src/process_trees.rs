@@ -26,8 +26,8 @@ pub(crate) struct Trees {
 }
 
 impl Trees {
-    /// Groups processes by tree. `processes` must be in the order of their pids, so that parents
-    /// come before their children.
+    /// Groups processes by tree. A process whose parent the store has lost is a root. `processes`
+    /// must be in the order of their pids, so that parents come before their children.
     pub(crate) fn new(processes: Vec<ProcessInfo>) -> Self {
         let mut roots = BTreeMap::new();
         let mut root_of = BTreeMap::new();
@@ -124,18 +124,22 @@ impl Trees {
         Ok(roots.into_iter().collect())
     }
 
+    /// The roots of all trees except `left_out`.
+    fn roots_except(&self, left_out: &[Pid]) -> Vec<Pid> {
+        self.roots
+            .keys()
+            .copied()
+            .filter(|root| !left_out.contains(root))
+            .collect()
+    }
+
     /// The roots of all trees with living members, except `left_out`. If every tree has ended and
     /// `left_out` is empty, returns the newest root, so that its result can be shown again.
     ///
     /// # Errors
     /// If nothing is left to resume.
     pub(crate) fn living_roots_except(&self, left_out: &[Pid]) -> Result<Vec<Pid>, Failure> {
-        let rest: Vec<Pid> = self
-            .roots
-            .keys()
-            .copied()
-            .filter(|root| !left_out.contains(root))
-            .collect();
+        let rest = self.roots_except(left_out);
         // A tree whose root has ended may still have living members, which end once they are
         // resumed.
         let living: Vec<Pid> = rest
@@ -179,10 +183,8 @@ impl Trees {
 /// Isolates every tree except these: a message from a running tree does not wake a process of an
 /// isolated one.
 pub(crate) async fn isolate_others(kernel: &Kernel, roots: &[Pid]) -> Result<(), Failure> {
-    let processes = kernel.processes().await?.into_iter();
-    let others =
-        processes.filter(|info| info.row.parent.is_none() && !roots.contains(&info.row.pid));
-    Ok(kernel.isolate(others.map(|info| info.row.pid))?)
+    let trees = Trees::new(kernel.processes().await?);
+    Ok(kernel.isolate(trees.roots_except(roots))?)
 }
 
 fn describe(info: &ProcessInfo) -> String {
@@ -198,4 +200,33 @@ fn describe(info: &ProcessInfo) -> String {
 fn import_origin(info: &ProcessInfo) -> Option<(ExportId, Pid)> {
     let branch_origin = info.row.branched_from?;
     Some((branch_origin.import?.export?, branch_origin.pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse::process::ProcessRow;
+
+    use super::*;
+
+    #[test]
+    fn a_process_whose_parent_is_lost_is_the_root_of_a_tree() {
+        let process = |pid: u64, parent: Option<u64>| ProcessInfo {
+            row: ProcessRow {
+                parent: parent.map(Pid),
+                ..ProcessRow::started(Pid(pid), "p")
+            },
+            status: "held",
+            view: None,
+        };
+        // Process 1 is lost.
+        let trees = Trees::new(vec![
+            process(2, Some(1)),
+            process(3, Some(2)),
+            process(4, None),
+            process(5, Some(1)),
+        ]);
+        assert_eq!(trees.roots_except(&[]), [Pid(2), Pid(4), Pid(5)]);
+        assert_eq!(trees.roots_except(&[Pid(2)]), [Pid(4), Pid(5)]);
+        assert_eq!(trees.living_members(&[Pid(2)]), [Pid(2), Pid(3)]);
+    }
 }

@@ -1,6 +1,6 @@
 //! `dormouse resume`: runs the process trees of a store, all of them or those that the user names.
 //!
-//! The permissions of this command apply to the resumed trees only: every other tree stays held,
+//! The permissions of this command apply to the resumed trees only. Every other tree stays held,
 //! even if a resumed tree sends a message to it. An imported tree runs for the first time only if
 //! the user names it, or asks for all imported trees with `--imported`. A stopped tree continues
 //! only if the user names it.
@@ -145,10 +145,11 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     })
 }
 
-/// The chosen trees of which nothing is lost.
+/// The chosen trees that can be resumed.
 struct Resumable {
+    /// Their roots: no record of these trees is lost.
     chosen: Vec<Pid>,
-    /// Whether something of the other trees is newly lost.
+    /// Whether a chosen tree that cannot be resumed has lost something that nobody has acknowledged.
     loss: Loss,
 }
 
@@ -180,7 +181,10 @@ async fn exclude_lost_trees(
     for root in chosen {
         let mut first_loss = None;
         for pid in trees.living_members(&[root]) {
-            first_loss = first_loss.or(kernel.inspect(pid).await.err().filter(is_loss));
+            first_loss = kernel.inspect(pid).await.err().filter(is_loss);
+            if first_loss.is_some() {
+                break;
+            }
         }
         let Some(why) = first_loss else {
             resumable.chosen.push(root);
@@ -197,7 +201,7 @@ async fn exclude_lost_trees(
     }
     if resumable.chosen.is_empty() {
         return Err(Failure::Store(
-            "nothing is resumed: every tree has lost something".to_owned(),
+            "nothing is resumed: each tree to resume has lost something".to_owned(),
         ));
     }
     Ok(resumable)

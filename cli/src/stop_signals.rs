@@ -28,8 +28,8 @@ impl StopSignals {
         })
     }
 
-    /// Waits for the next signal, and returns its exit code by the convention of
-    /// shells: 128 and the number of the signal.
+    /// Waits for the next signal, and returns its exit code by the convention of shells: 128 plus
+    /// the number of the signal.
     pub(crate) async fn next(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => 130,

@@ -186,13 +186,13 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::TempFiles, |store| store.temp_files(root))
     }
 
-    fn temp_files_by(
+    fn temp_files_up_to(
         &self,
         root: Pid,
         commit: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
         self.ask(Operation::TempFiles, |store| {
-            store.temp_files_by(root, commit)
+            store.temp_files_up_to(root, commit)
         })
     }
 

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::id::Pid;
+use dormouse::mail::Reach;
 use dormouse::model::Request;
 use dormouse::process::ExitStatus;
 use dormouse::store::LogStore;
 use dormouse::{FnTool, Kernel, KernelError, NotFound};
-use dormouse_tests::{FnModel, asks, results, says, within};
+use dormouse_tests::{FnModel, asks, program, results, says, within};
 
 const PARENT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{ name = \
 \"fork\", access = \"write\" }, \"spawn\", \"work\"]\n[linked_programs]\nworker = { path = \
@@ -167,4 +168,79 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
         );
         within(whole.shutdown()).await.unwrap();
     }
+}
+
+/// The parent is lost, and its child is not. Nobody resumed the child, so a message of another tree
+/// does not wake it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_whose_parent_is_lost_can_be_isolated() {
+    const INPUT: &str = "begin the survey";
+    let folder = tempfile::tempdir().unwrap();
+    let open = async || {
+        let model = FnModel(|request: Request| async move {
+            match request.pid.0 {
+                1 if results(&request, 0).is_empty() => {
+                    Ok(asks(&[("fork", r#"{"prompts": ["look around"]}"#)]))
+                }
+                _ => pending().await,
+            }
+        });
+        Kernel::open(LogStore::open(folder.path()).unwrap())
+            .reach(Reach::Everyone)
+            .model("m", model)
+            .build()
+            .await
+            .unwrap()
+    };
+    let kernel = open().await;
+    let tools = "[tools]\nenabled = [\"fork\", \"send_message\", \"receive_messages\"]\n";
+    let program = program(&kernel, tools);
+    kernel.start(program.clone()).input(INPUT).await.unwrap();
+    while kernel.process(Pid(2)).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    let sender = kernel
+        .start(program)
+        .session()
+        .without_input()
+        .await
+        .unwrap();
+    assert_eq!(sender.pid(), Pid(3));
+    within(kernel.shutdown()).await.unwrap();
+
+    // The first place is in the birth of the parent. That of the child repeats it.
+    let path = folder.path().join("log/00000001.seg");
+    let mut log = fs::read(&path).unwrap();
+    let at = log
+        .windows(INPUT.len())
+        .position(|bytes| bytes == INPUT.as_bytes())
+        .unwrap();
+    log[at] ^= 1;
+    fs::write(&path, log).unwrap();
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
+
+    let kernel = open().await;
+    let listed = kernel.processes().await.unwrap();
+    let rows: Vec<_> = listed
+        .iter()
+        .map(|info| (info.row.pid, info.row.parent))
+        .collect();
+    assert_eq!(rows, [(Pid(2), Some(Pid(1))), (Pid(3), None)]);
+    kernel.isolate([Pid(2)]).unwrap();
+    let sender = kernel.resume(Pid(3)).await.unwrap();
+    let send = async || {
+        let args = r#"{"to": "2", "text": "wake up"}"#;
+        within(sender.call("send_message", args)).await.unwrap()
+    };
+    let refused = send().await;
+    assert!(
+        refused.is_error && refused.text.contains("the user has not resumed it"),
+        "{}",
+        refused.text
+    );
+    assert_eq!(kernel.processes().await.unwrap()[0].status, "held");
+    kernel.resume(Pid(2)).await.unwrap();
+    let sent = send().await;
+    assert!(!sent.is_error, "{}", sent.text);
+    within(kernel.shutdown()).await.unwrap();
 }

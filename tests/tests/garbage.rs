@@ -10,7 +10,7 @@ use dormouse::models::Scripted;
 use dormouse::ports::{Store as _, SweepMode, SweepOutcome};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{FnTool, Kernel, KernelBuilder, Position, Process, ProcessView};
+use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, Position, Process, ProcessView};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair;
 use dormouse_tests::{FnModel, Gate, Requests, program, results, says, turn, within};
@@ -777,4 +777,43 @@ async fn a_tree_is_given_up_as_a_whole() {
         gone.contains(&3) && gone.ends_with(&[6]),
         "a commit gives up a tree: {gone:?}"
     );
+}
+
+#[tokio::test]
+async fn a_collection_that_panics_is_reported_as_that_and_the_next_one_is_complete() {
+    let panics = Arc::new(AtomicBool::new(true));
+    let plan = {
+        let panics = panics.clone();
+        move |_, operation| {
+            let is_hit = operation == Operation::Sweep && panics.swap(false, Ordering::SeqCst);
+            assert!(!is_hit, "the sweep is broken");
+            Fate::Pass
+        }
+    };
+    let requests = Requests::default();
+    let kernel = Kernel::open(Faulty::new(MemoryStore::default(), plan))
+        .model(
+            "m",
+            requests.record(FnModel(|_| async { Ok(says("done")) })),
+        )
+        .build()
+        .await
+        .unwrap();
+    let process = kernel
+        .start(program(&kernel, ""))
+        .input("go")
+        .await
+        .unwrap();
+    within(process.wait()).await.unwrap();
+    let collect = || kernel.collect_garbage(Retention::default(), SweepMode::Free);
+    let error = within(collect()).await.unwrap_err();
+    assert!(
+        matches!(&error, KernelError::Panicked(text) if text.contains("the sweep is broken")),
+        "{error:?}"
+    );
+    let report = within(collect()).await.unwrap();
+    assert!(report.read > 0, "everything is read again: {report:?}");
+    within(kernel.clone().shutdown()).await.unwrap();
+    let closed = within(collect()).await;
+    assert!(matches!(closed, Err(KernelError::Closed)), "{closed:?}");
 }

@@ -25,6 +25,8 @@ use futures_util::future::{BoxFuture, FutureExt};
 struct Servers {
     offered: Arc<Mutex<BTreeMap<String, Vec<OfferedTool>>>>,
     calls: Arc<Mutex<Vec<String>>>,
+    /// The trees whose tools were listed: their roots, or 0 for a tree that is not created yet.
+    listed_for: Arc<Mutex<Vec<u64>>>,
     /// Stands in the way of whoever asks what is offered, or not.
     asked: Option<Gate>,
     closed: Arc<Mutex<usize>>,
@@ -56,8 +58,12 @@ impl ToolServers for Servers {
         &self,
         _host: &Arc<dyn Host>,
         server: &Arc<Server>,
-        _to: OffersTo,
+        to: OffersTo,
     ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>> {
+        self.listed_for.lock().unwrap().push(match to {
+            OffersTo::Tree(root) => root.0,
+            OffersTo::AnyTree | OffersTo::NewTree(_) => 0,
+        });
         let (servers, name) = (self.clone(), server.name.clone());
         async move {
             if let Some(gate) = &servers.asked {
@@ -250,6 +256,11 @@ async fn a_spawned_process_is_given_what_its_own_servers_offer() {
         .unwrap();
     assert!(exit.message.contains("s/a {}"), "{}", exit.message);
     assert_eq!(servers.calls(), ["s/a {}"]);
+    assert_eq!(
+        *servers.listed_for.lock().unwrap(),
+        [1],
+        "the child has the tools that its tree is offered, on whose connection it calls them"
+    );
 
     let builder = Kernel::builder()
         .model("m", spawning(&requests))

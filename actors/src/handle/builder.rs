@@ -370,9 +370,7 @@ impl KernelBuilder {
                 acknowledged_losses,
             })
         };
-        tokio::task::spawn_blocking(claim)
-            .await
-            .map_err(|_| KernelError::Closed)?
+        tokio::task::spawn_blocking(claim).await?
     }
 }
 

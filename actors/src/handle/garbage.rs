@@ -10,7 +10,7 @@ use dormouse_proto::id::Pid;
 
 use super::kernel::Kernel;
 use crate::clock::now_ms;
-use crate::error::{KernelError, StoreFailure};
+use crate::error::KernelError;
 use crate::garbage::{CollectionReport, CollectionRequest, UnreadablePolicy, collect};
 use crate::ports::{OwnerToken, SweepLimits, SweepMode};
 use crate::supervisor::LookupMessage;
@@ -32,16 +32,15 @@ impl Kernel {
     /// ([`dormouse_kernel::inventory`]). A deleted process is no longer listed, and its pid is
     /// never reused. One collection runs at a time; another one waits for it.
     ///
-    /// Dropping the future or shutting down stops the collection, after about a hundred records or
-    /// one step of the sweep;
-    /// [`SweepOutcome::Interrupted`](crate::ports::SweepOutcome::Interrupted) reports it. Data that
-    /// was deleted or freed before stays deleted or freed, and the collection can be called again.
+    /// Dropping the future or shutting down stops a collection that runs, after about a hundred
+    /// records or one step of the sweep. After a shutdown the report says
+    /// [`SweepOutcome::Interrupted`](crate::ports::SweepOutcome::Interrupted).
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`] if the
-    /// kernel shuts down. Data that was deleted or freed before stays deleted or freed; the
-    /// collection can be called again.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore);
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store); [`KernelError::Closed`] if the kernel
+    /// shut down before the collection began; [`KernelError::Panicked`]. Data that was deleted or
+    /// freed before stays deleted or freed; the collection can be called again.
     pub async fn collect_garbage(
         &self,
         retention: Retention,
@@ -49,8 +48,8 @@ impl Kernel {
     ) -> Result<CollectionReport, KernelError> {
         // The lock comes before the store handle: a caller that waits for another collection does
         // not delay a shutdown.
-        let mut inventory = self.context.gc_inventory.clone().lock_owned().await;
-        let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
+        let mut shared_inventory = self.context.gc_inventory.clone().lock_owned().await;
+        let store = self.context.open_store()?;
         let owner = OwnerToken(self.context.owner_token);
         let context = self.context.clone();
         let supervisor = self.supervisor.clone();
@@ -78,11 +77,13 @@ impl Kernel {
                 UnreadablePolicy::KeepAll,
             );
             let now_ms = now_ms();
-            let inventory = &mut *inventory;
+            // The shared inventory stays empty until the end: after a panic in the middle of an update,
+            // the next collection must not believe an incomplete one.
+            let mut inventory = std::mem::take(&mut *shared_inventory);
             let in_use = &|| context.checkpoints_in_use.list();
             let request = CollectionRequest {
                 owner,
-                inventory,
+                inventory: &mut inventory,
                 retention,
                 in_use,
                 unreadable,
@@ -92,11 +93,11 @@ impl Kernel {
                 on_deleted,
                 watch,
             };
-            collect(&*store, request)
+            let result = collect(&*store, request);
+            *shared_inventory = inventory;
+            result
         };
-        let garbage = tokio::task::spawn_blocking(work)
-            .await
-            .map_err(|_| KernelError::Closed)??;
+        let garbage = tokio::task::spawn_blocking(work).await??;
         drop(caller);
         Ok(garbage)
     }

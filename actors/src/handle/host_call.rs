@@ -141,7 +141,7 @@ impl Process {
         let host = self.kernel.context.host.clone();
         let collected =
             tokio::task::spawn_blocking(move || host.read_capped(&path, MAX_CONTENT_BYTES));
-        let collected = collected.await.map_err(|_| KernelError::Closed)??;
+        let collected = collected.await??;
         self.open_content(source, collected, page_chars).await
     }
 

@@ -112,9 +112,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                 import::store_contents(&context, &mut file, &checked)?;
                 Ok::<_, KernelError>((file, checked))
             };
-            let (returned_file, checked) = tokio::task::spawn_blocking(store_contents)
-                .await
-                .map_err(|_| KernelError::Closed)??;
+            let (returned_file, checked) = tokio::task::spawn_blocking(store_contents).await??;
             file = returned_file;
             let processes = import::processes(&kernel.context, &checked, start_mode);
             let temp_files = import::temp_files(&kernel.context, &checked);
@@ -143,7 +141,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                     let has_all = tokio::task::spawn_blocking(move || {
                         import::has_all_contents(&context, &checked)
                     });
-                    if has_all.await.map_err(|_| KernelError::Closed)? {
+                    if has_all.await? {
                         return Err(error);
                     }
                     attempt += 1;

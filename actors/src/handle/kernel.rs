@@ -20,7 +20,7 @@ use super::events::Events;
 use super::process::Process;
 use super::start::Start;
 use crate::context::KernelContext;
-use crate::error::{KernelError, NotFound, StoreFailure};
+use crate::error::{KernelError, NotFound};
 use crate::event::ProcessView;
 use crate::held_call::HeldCall;
 use crate::ports::Store;
@@ -248,7 +248,8 @@ impl Kernel {
     }
 
     /// Isolates the trees with these roots: a message to one of their processes from another tree
-    /// is refused and wakes no process. The isolation of a tree ends when one of its processes is
+    /// is refused and wakes no process. A process whose parent the store has lost counts as a root.
+    /// The isolation of a tree ends when one of its processes is
     /// [resumed](Self::resume) or gets input from the host. An embedder isolates trees in order to
     /// run the other trees of a store under permissions that the isolated ones must not get.
     ///
@@ -340,12 +341,10 @@ impl Kernel {
         if up_to.is_none() {
             self.wait_for_queued_writes().await;
         }
-        let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
+        let store = self.context.open_store()?;
         let context = self.context.clone();
         let load = move || recovery::load_process(&*store, &context, pid, up_to, purpose);
-        Ok(tokio::task::spawn_blocking(load)
-            .await
-            .map_err(|_| KernelError::Closed)??)
+        Ok(tokio::task::spawn_blocking(load).await??)
     }
 
     /// Waits until all records that are queued now, for instance birth records, are written or

@@ -197,7 +197,7 @@ impl Start {
                 .map_err(StartError::from)
                 .map(|()| image)
         });
-        let image = image.await.map_err(|_| KernelError::Closed)??;
+        let image = image.await??;
         let servers = kernel.context.servers.clone();
         let process = kernel
             .create(program, Box::new(image), Origin::Started, name)

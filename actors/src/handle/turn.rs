@@ -8,7 +8,7 @@ use dormouse_proto::user_input::UserInput;
 use tokio::sync::oneshot;
 
 use super::process::Process;
-use crate::error::{KernelError, ProcessError, StoreFailure};
+use crate::error::{KernelError, ProcessError};
 use crate::process::TurnRequest;
 use crate::recovery::decode_fact;
 
@@ -131,11 +131,7 @@ impl Process {
                 facts.iter().map(|fact| decode_fact(pid, fact)).collect();
             Ok(facts?)
         });
-        let facts = match read.await {
-            // The kernel has shut down since.
-            Err(KernelError::Store(StoreFailure::NoStore)) => return Err(KernelError::Closed),
-            facts => facts?,
-        };
+        let facts = read.await?;
         Ok(facts.iter().find_map(|fact| search.apply(fact)))
     }
 }

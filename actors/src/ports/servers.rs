@@ -12,15 +12,16 @@ use super::host::Host;
 use super::server_protocol::{ServerAnswer, ServerClient, ServerRequestError};
 use super::tool::{OutputSink, ToolError};
 
-/// For whom the tools of a server are listed. A server may offer other tools to a client that it
-/// can ask for something.
+/// The process tree for which the tools of a server are listed. A tree may act for a downstream
+/// client, an MCP client that the kernel serves. A server may list other tools if that client
+/// supports sampling, elicitation or roots.
 #[derive(Clone)]
 pub enum OffersTo {
-    /// For trees of processes that serve no client.
+    /// A tree that is about to be created, and acts for no client.
     AnyTree,
-    /// For a tree that is about to be created, and serves this client.
+    /// A tree that is about to be created, and acts for this client.
     NewTree(Weak<dyn ServerClient>),
-    /// For the tree with this root.
+    /// The tree with this root: also for a child that is about to be created in it.
     Tree(Pid),
 }
 
@@ -29,8 +30,7 @@ pub enum OffersTo {
 /// ([`end_tree`](Self::end_tree)), every other one with the kernel ([`close`](Self::close)). Every
 /// wait is bounded: a server that does not answer in time is an error.
 pub trait ToolServers: Send + Sync + 'static {
-    /// The tools that a server offers now. `to` says for which processes they are listed, since a
-    /// server may offer other tools to another client. Called before a process is created, which
+    /// The tools that a server offers now to the tree `to`. Called before a process is created, which
     /// then keeps these tools.
     ///
     /// # Errors

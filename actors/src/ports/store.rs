@@ -37,9 +37,22 @@ pub trait Store: Send + Sync + 'static {
     /// without operations that requires a sync makes everything durable that was written before it.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] if `owner` is not the latest token, and nothing is written.
-    /// [`StoreError::Io`] if the disk fails: nothing is acknowledged; after a failed sync the
-    /// store takes no more commits.
+    /// Nothing is acknowledged after an error.
+    ///
+    /// * [`StoreError::Stale`] if `owner` is not the latest token.
+    /// * [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`],
+    ///   [`StoreError::UnknownContent`], [`StoreError::UnknownCheckpoint`] if an operation names
+    ///   something that the store does not have; [`StoreError::DeletedFact`] for a truncation before
+    ///   the start of the history.
+    /// * [`StoreError::Refused`] if an operation breaks another rule of [`WriteOp`], or deletes
+    ///   something that a checkpoint needs.
+    /// * [`StoreError::Full`] if the batch exceeds the quota of the store.
+    /// * [`StoreError::ReadOnly`] if the store is open for reading only.
+    /// * [`StoreError::Damaged`] if the store cannot read what it has to check.
+    /// * [`StoreError::Io`] if the disk fails, and [`StoreError::Failed`] from then on if a sync
+    ///   failed: the store takes no more commits.
+    ///
+    /// Nothing is written, except after the last two: then part of the batch may be on the disk.
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
 
     /// The process table. If records are lost, the result lists the readable rows and describes
@@ -111,7 +124,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Store::temp_files`].
-    fn temp_files_by(
+    fn temp_files_up_to(
         &self,
         root: Pid,
         commit: CommitNumber,
@@ -140,12 +153,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Frees the space of deleted data and of unreferenced contents. No query except
     /// [`Store::content`] changes its result. Commits and reads continue; a crash at any moment
-    /// loses nothing. Counting needs no owner.
+    /// loses nothing. With [`SweepMode::Count`](super::SweepMode::Count) nothing is written, and
+    /// `owner` and the mark of `sweep` are ignored.
     ///
     /// # Errors
     /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`];
-    /// [`StoreError::MarkSuperseded`] if the mark was never begun, or another mark was begun since.
-    /// Space that was freed before stays freed.
+    /// [`StoreError::MarkSuperseded`] if the mark was never begun, has ended, or was superseded.
+    /// What was freed before stays freed.
     fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError>;
 }
 
@@ -279,16 +293,19 @@ pub enum WriteOp {
         id: CheckpointId,
     },
     /// A process is deleted: its journal, its row in the process table, and the temporary files of
-    /// the tree that it is the root of. Its pid is never reused.
+    /// the tree that it is the root of. Its pid is never reused. Refused if the process is in a
+    /// checkpoint: one that the same commit makes, or one that an earlier commit did not drop.
     ProcessDeleted {
         /// The process.
         pid: Pid,
     },
-    /// The history of a process before a snapshot is deleted.
+    /// The history of a process before a snapshot is deleted. Refused if a checkpoint has an earlier
+    /// fact of the process.
     HistoryTruncated {
         /// The process.
         pid: Pid,
-        /// The fact of the snapshot: the first that can still be read.
+        /// The fact of the snapshot. It is the first fact whose state can still be loaded; the first
+        /// that can itself be read is the next one.
         below: FactNumber,
     },
 }
@@ -433,7 +450,7 @@ pub enum StoreError {
         /// The rule, and how the commit breaks it.
         why: String,
     },
-    /// Another mark was begun since, so the sweep cannot free anything. Nothing was freed.
+    /// The mark was never begun, has ended, or was superseded. What was freed before stays freed.
     #[error(
         "a sweep frees only what the last mark found, and {why}. Collect garbage once at a time"
     )]
@@ -540,12 +557,12 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).temp_files(root)
     }
 
-    fn temp_files_by(
+    fn temp_files_up_to(
         &self,
         root: Pid,
         commit: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
-        (**self).temp_files_by(root, commit)
+        (**self).temp_files_up_to(root, commit)
     }
 
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {

@@ -52,22 +52,25 @@ impl From<ToolError> for String {
 
 /// The output of a tool, limited so that an endless tool cannot exhaust memory. Output up to
 /// `keep_bytes` is kept; output up to `cap_bytes` is accepted, and what is not kept is counted;
-/// output beyond `cap_bytes` is refused and ends the call.
+/// output beyond `cap_bytes` is refused and ends the call. Attachments count towards `cap_bytes`
+/// only: one that is accepted is kept whole, since a part of an image shows nothing.
 #[derive(Clone)]
 pub struct OutputSink {
     shared: Arc<SharedSink>,
     observer: Option<SharedObserver>,
 }
 
-/// The caller of a tool, outside of the kernel. A closure that takes the progress is one.
+/// Observes a call for the one who waits for it outside of the kernel: the host, or the MCP client
+/// behind `dormouse mcp`. It receives the progress and the raw result of the call, and may add
+/// metadata to the request. A closure that takes the progress is an observer.
 ///
-/// Nothing that passes here is stored, and no model sees it.
+/// What an observer receives is not stored, and no model sees it.
 pub trait CallObserver: Send + Sync + 'static {
     /// The tool reports how far it is.
     fn progress(&self, progress: Progress);
 
-    /// Passes on the whole result of a server's tool, as the protocol has it. The bytes of the
-    /// output were converted from this result.
+    /// Passes on the whole result of a server's tool, as MCP defines it. The bytes of the output
+    /// were converted from this result.
     fn server_result(&self, result: Value) {
         drop(result);
     }
@@ -199,7 +202,7 @@ impl OutputSink {
     }
 
     /// Adds an attachment (an image, a document), completely or not at all. Its bytes count towards
-    /// the limits.
+    /// `cap_bytes`, and not towards `keep_bytes`.
     ///
     /// # Errors
     /// [`OutputFull`] if it did not fit; the kernel then ends the call.
@@ -221,7 +224,7 @@ impl OutputSink {
 
     fn overflow(&self) -> Result<(), OutputFull> {
         self.shared.overflowed.store(true, Ordering::Release);
-        self.shared.full.notify_one();
+        self.shared.full.notify_waiters();
         Err(OutputFull)
     }
 
@@ -231,9 +234,13 @@ impl OutputSink {
         self.shared.overflowed.load(Ordering::Acquire)
     }
 
-    /// Resolves once output was refused because of the cap.
+    /// Resolves once output was refused because of the cap, for every caller.
     pub async fn wait_until_full(&self) {
-        self.shared.full.notified().await;
+        // Created before the check, so that an overflow between the two is not missed.
+        let overflow = self.shared.full.notified();
+        if !self.has_overflowed() {
+            overflow.await;
+        }
     }
 
     /// Removes and returns the kept output, with the number of bytes that were accepted but not
@@ -276,16 +283,35 @@ impl fmt::Debug for OutputSink {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     #[tokio::test]
-    async fn a_sink_keeps_the_output_that_fits_and_reports_overflow() {
+    async fn all_who_wait_for_an_overflow_are_notified() {
+        let sink = OutputSink::with_cap(1);
+        let waiting = [sink.clone(), sink.clone()]
+            .map(|sink| tokio::spawn(async move { sink.wait_until_full().await }));
+        tokio::task::yield_now().await;
+        assert!(sink.wait_until_full().now_or_never().is_none());
+        assert_eq!(sink.push(b"ab"), Err(OutputFull));
+        let within = std::time::Duration::from_secs(10);
+        for waiter in waiting {
+            tokio::time::timeout(within, waiter).await.unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_sink_keeps_the_output_that_fits_and_reports_overflow() {
         let sink = OutputSink::with_cap(4);
         assert_eq!(sink.push(b"abc"), Ok(()));
         assert!(!sink.has_overflowed());
         assert_eq!(sink.push(b"de"), Err(OutputFull));
         assert_eq!(sink.push(b"f"), Err(OutputFull));
-        sink.wait_until_full().await;
+        for caller in ["first", "second"] {
+            let full = sink.wait_until_full().now_or_never();
+            assert_eq!(full, Some(()), "{caller}");
+        }
         assert!(sink.has_overflowed());
         assert_eq!(&sink.take().bytes[..], b"abcd");
     }

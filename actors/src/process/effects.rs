@@ -377,7 +377,7 @@ impl RunningProcess {
     fn start_children(&mut self, children: Vec<Child>, may_exist: bool) {
         let parent = self.pid();
         let myself = self.myself.clone();
-        let context = self.context.clone();
+        let (context, root) = (self.context.clone(), self.root);
         let Some(Origin::Spawned { call }) = children
             .iter()
             .find(|child| environment::needs_start_context(child))
@@ -391,7 +391,7 @@ impl RunningProcess {
         };
         let call = *call;
         let task = tokio::spawn(async move {
-            let children = environment::prepare_children(&context, children).await;
+            let children = environment::prepare_children(&context, root, children).await;
             // The result goes through the process, which knows whether the call was abandoned in
             // the meantime. If the process has stopped, so has the call.
             let _ = myself.cast(ProcessMessage::ChildrenPrepared { call, children });

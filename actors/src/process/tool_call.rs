@@ -64,7 +64,7 @@ fn task_error(name: &str, error: JoinError) -> ToolError {
 }
 
 /// The message of a panic.
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))

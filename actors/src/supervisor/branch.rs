@@ -94,8 +94,9 @@ pub(crate) struct PendingBranch {
 }
 
 impl Supervisor {
-    /// Requests a checkpoint. The request reaches the checkpoint actor after all birth records so
-    /// far: a process that is created later is not a member, and no member refers to it at the cut.
+    /// Requests a checkpoint of the processes that exist now. A process that is created later is not
+    /// a member, and need not be: its birth record follows the checkpoint in the log, so no member
+    /// knows of it at the cut.
     pub(super) fn make_checkpoint(
         &self,
         pid: Pid,
@@ -141,8 +142,8 @@ impl Supervisor {
             rows: rows.collect(),
             last_pid: self.table.last_pid(),
         };
-        // The requester has dropped its receiver if it no longer waits.
         let is_unknown = process_tree.rows.is_empty();
+        // The requester has dropped its receiver if it no longer waits.
         let _ = reply.send(if is_unknown {
             Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(pid))))
         } else {
@@ -216,8 +217,9 @@ impl Supervisor {
         self.context.append_records(records, acknowledge);
     }
 
-    /// Assigns new pids; parents come before their children. The new pids are greater than every id
-    /// in the conversations of the processes.
+    /// Assigns new pids; parents come before their children. The new pids are greater than every
+    /// local id in the conversations of the processes: an id there never means one of the new
+    /// processes by accident.
     fn assign_pids(&mut self, processes: Vec<RestoredProcess>) -> Vec<PendingProcess> {
         let mut new_pids: BTreeMap<Pid, Pid> = BTreeMap::new();
         for process in &processes {

@@ -62,9 +62,10 @@ pub(super) enum RunState {
 /// The state in which a process hibernated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
+    /// It waits for an input, or for its children.
     Waiting,
     Stopped,
-    /// Calls of its turn wait for a person.
+    /// Calls of its turn are held: a person has to approve or answer them.
     Asking,
 }
 
@@ -360,7 +361,8 @@ impl LiveState {
     }
 }
 
-/// The call that created a process, and the index among the children of that call.
+/// The place of a child among the children of its parent: the call that created it, and the index
+/// among the children of that call. `None` for a process that no call created.
 pub(super) fn child_slot(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
         Origin::Forked { call, index } => Some((*call, *index)),

@@ -78,7 +78,8 @@ impl Supervisor {
     /// Ends the isolation of a tree, because the host resumed one of its processes or sent it an
     /// input.
     pub(super) fn release_tree(&mut self, pid: Pid) {
-        self.isolated_trees.remove(&self.table.root(pid));
+        let root = self.table.highest_known_ancestor(pid);
+        self.isolated_trees.remove(&root);
     }
 
     fn route_message(&mut self, request: SendRequest) {
@@ -156,9 +157,10 @@ impl Supervisor {
         let (to, refusal) =
             self.table
                 .resolve_receiver(from, to, resolve, self.context.limits.reach)?;
-        let root = self.table.root(to);
-        if refusal.is_none() && self.isolated_trees.contains(&root) && self.table.root(from) != root
-        {
+        let root = self.table.highest_known_ancestor(to);
+        let is_isolated =
+            self.isolated_trees.contains(&root) && self.table.highest_known_ancestor(from) != root;
+        if refusal.is_none() && is_isolated {
             return Err(format!(
                 "Process {to} does not run: the user has not resumed it. Nothing was sent."
             )

@@ -31,6 +31,8 @@ pub(crate) struct ProcessTable {
     /// Processes whose actors were asked to stop and have not stopped yet, and whether to load the
     /// process afterwards.
     stopping: BTreeMap<Pid, bool>,
+    /// The children, by their parents and their slots ([`child_slot`]). They are found by these when
+    /// a parent that was restarted repeats the call that created them.
     children: BTreeMap<(Pid, CallId, u32), Pid>,
     /// Living and pending processes, by the names that the host gave them.
     names: BTreeMap<Arc<str>, Pid>,
@@ -354,10 +356,25 @@ impl ProcessTable {
         self.get(pid).map(|entry| entry.row(pid))
     }
 
-    /// The root of the tree of `pid`. Costs the depth of the tree.
+    /// The root of the tree of `pid`, by which ids and temporary files of the tree are found. If the
+    /// store has lost an ancestor of `pid`, the result is the lost process nearest to `pid`, which
+    /// is not in the table. Costs the depth of the tree.
     pub(super) fn root(&self, pid: Pid) -> Pid {
         let parent = |pid: &Pid| self.get(*pid).and_then(ProcessEntry::parent);
         std::iter::successors(Some(pid), parent)
+            .last()
+            .unwrap_or(pid)
+    }
+
+    /// The highest ancestor of `pid` that is in the table: the root of its tree, unless the store
+    /// has lost an ancestor. A tree is isolated by this process, since users see no other as its
+    /// root. Costs the depth of the tree.
+    pub(super) fn highest_known_ancestor(&self, pid: Pid) -> Pid {
+        let known_parent = |pid: &Pid| {
+            let parent = self.get(*pid).and_then(ProcessEntry::parent)?;
+            self.get(parent).map(|_| parent)
+        };
+        std::iter::successors(Some(pid), known_parent)
             .last()
             .unwrap_or(pid)
     }

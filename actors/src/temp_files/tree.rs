@@ -30,6 +30,7 @@ struct DecidedBatch {
 /// A reply that is sent once the batch is durable.
 pub(super) struct PreparedReply {
     pub(super) reply: TempFileReplySender,
+    /// A file that was read is given as its parts: the actor joins them, which may block.
     pub(super) result: Result<TempFileReply<FileParts<Content>>, TempFileError>,
 }
 
@@ -55,20 +56,19 @@ impl TreeFiles {
         self.has_ended = true;
     }
 
-    /// Whether a request can be decided now.
-    pub(super) fn is_ready(&self) -> bool {
-        self.files.is_some() && self.batch.is_none() && !self.waiting_requests.is_empty()
-    }
-
     /// Whether the tree has ended and no request is pending.
     pub(super) fn is_done(&self) -> bool {
         self.has_ended && self.batch.is_none() && self.waiting_requests.is_empty()
     }
 
     /// Decides all waiting requests in order, each on the result of those before it. Returns the
-    /// changes, to be made durable together.
-    pub(super) fn decide_waiting(&mut self) -> Vec<TempFileRecord<Content>> {
-        let mut files = self.files.clone().unwrap_or_default();
+    /// changes, to be made durable together, and then passed to [`finish_batch`](Self::finish_batch).
+    /// `None` if no request waits, the files are not read yet, or another batch is not durable yet.
+    pub(super) fn decide_waiting(&mut self) -> Option<Vec<TempFileRecord<Content>>> {
+        if self.batch.is_some() || self.waiting_requests.is_empty() {
+            return None;
+        }
+        let mut files = self.files.clone()?;
         let mut records = Vec::new();
         let mut replies = Vec::new();
         for TempFileRequest {
@@ -88,7 +88,7 @@ impl TreeFiles {
             replies.push(PreparedReply { reply, result });
         }
         self.batch = Some(DecidedBatch { files, replies });
-        records
+        Some(records)
     }
 
     /// The replies of a batch. If the batch is not durable, the files stay as they were and every
@@ -121,7 +121,8 @@ impl TreeFiles {
 }
 
 fn not_durable_reply(reply: TempFileReplySender, error: &CommitError) -> PreparedReply {
-    let reason = format!("Nothing was changed, since it could not be made durable: {error}");
+    let reason =
+        format!("The temporary files are unchanged: a change could not be made durable: {error}");
     PreparedReply {
         reply,
         result: Err(TempFileError::Unavailable { reason }),

@@ -100,7 +100,7 @@ impl SessionOutputs {
         }
         let (kept, requested) = (self.kept.clone(), name.clone());
         let loaded = tokio::task::spawn_blocking(move || kept.load(&requested)).await;
-        let output = loaded.map_err(|_| KernelError::Closed)??;
+        let output = loaded.map_err(KernelError::from)??;
         // The source tells the descriptor from those that other calls open meanwhile.
         let source = format!("{} ({})", output.source, name.as_str());
         process.open(&*source, output.bytes, None).await?;

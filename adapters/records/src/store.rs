@@ -505,7 +505,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
         self.temp_file_changes(root, CommitNumber(u64::MAX))
     }
 
-    fn temp_files_by(
+    fn temp_files_up_to(
         &self,
         root: Pid,
         commit: CommitNumber,

@@ -62,8 +62,10 @@ pub struct CheckedCommit {
 /// process before the commit; `None` for an unknown process.
 ///
 /// # Errors
-/// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of a fact that does
-/// not exist, and [`StoreError::Refused`] for a gap, a reused pid or an oversized part.
+/// [`StoreError::UnknownProcess`]; [`StoreError::UnknownFact`] for a snapshot or a truncation at a
+/// fact that does not exist; [`StoreError::UnknownCheckpoint`] for a drop of one that does not exist;
+/// [`StoreError::Refused`] for a gap, a reused number, an oversized part, the deletion of something
+/// that a checkpoint needs, or the truncation of a history that the batch continues.
 pub fn check_ops(
     batch: Batch<'_>,
     checkpoints: StoredCheckpoints<'_>,
@@ -205,8 +207,7 @@ impl CommitValidator<'_> {
         let last = self.checkpoints.last;
         if id.0 <= last {
             return Err(refused(format!(
-                "the next checkpoint is cp:{}, but {id} was given",
-                last + 1
+                "a new checkpoint needs a number above cp:{last}, but {id} was given"
             )));
         }
         self.checkpoints.last = id.0;
@@ -240,11 +241,20 @@ impl CommitValidator<'_> {
             .ok_or(StoreError::UnknownProcess(pid))
     }
 
+    /// The earliest position of a process in any checkpoint, stored or of this commit. A checkpoint
+    /// that this commit drops still counts: deletions come after the drop is durable.
+    fn earliest_needed(&self, pid: Pid) -> Option<FactNumber> {
+        let stored = (self.checkpoints.earliest_needed)(pid);
+        let new = earliest_needed_fact(self.checked.checkpoints.iter(), pid);
+        stored.into_iter().chain(new).min()
+    }
+
     fn check_deletion(&mut self, pid: Pid) -> Result<(), StoreError> {
         let progress = self.progress(pid)?;
-        if let Some(at) = (self.checkpoints.earliest_needed)(pid) {
+        if let Some(at) = self.earliest_needed(pid) {
             return Err(refused(format!(
-                "process {pid} is in a checkpoint, at fact {at}: drop the checkpoint first"
+                "process {pid} is in a checkpoint, at fact {at}: drop the checkpoint first, by an \
+                 earlier commit"
             )));
         }
         self.checked.progress.insert(
@@ -266,9 +276,10 @@ impl CommitValidator<'_> {
                 last,
             });
         }
-        if let Some(at) = (self.checkpoints.earliest_needed)(pid).filter(|at| *at < below) {
+        if let Some(at) = self.earliest_needed(pid).filter(|at| *at < below) {
             return Err(refused(format!(
-                "fact {at} of process {pid} is in a checkpoint: drop the checkpoint first"
+                "fact {at} of process {pid} is in a checkpoint: drop the checkpoint first, by an \
+                 earlier commit"
             )));
         }
         // Records of the same commit have no location yet that the truncation could refer to.

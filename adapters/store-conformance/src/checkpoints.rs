@@ -47,7 +47,10 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
     );
     for id in [0, 4, 5] {
         let text = expect_refusal(subject, owner, &[checkpoint(id, &[1])]).to_string();
-        assert!(text.contains("the next checkpoint is cp:6"), "{text}");
+        assert!(
+            text.contains("a new checkpoint needs a number above cp:5"),
+            "{text}"
+        );
     }
     commit_ops(
         subject,
@@ -73,7 +76,7 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
     );
     let text = expect_refusal(subject, owner, &[checkpoint(5, &[1])]).to_string();
     assert!(
-        text.contains("the next checkpoint is cp:6"),
+        text.contains("a new checkpoint needs a number above cp:5"),
         "a number is never reused: {text}"
     );
     assert_eq!(
@@ -98,14 +101,24 @@ pub(crate) fn a_process_in_a_checkpoint_cannot_be_deleted(subject: &mut Subject)
             "{op:?}: {text}"
         );
     }
+    let drop = WriteOp::CheckpointDropped {
+        id: CheckpointId(1),
+    };
+    for ops in [
+        // The drop is not durable yet.
+        vec![drop.clone(), process_deleted(1)],
+        vec![drop.clone(), history_truncated(1, 4)],
+        // The checkpoint is not stored yet.
+        vec![created(2), checkpoint(2, &[2]), process_deleted(2)],
+    ] {
+        let text = expect_refusal(subject, owner, &ops).to_string();
+        assert!(
+            text.contains("drop the checkpoint first"),
+            "{ops:?}: {text}"
+        );
+    }
     commit_ops(subject, owner, &[history_truncated(1, 2)]);
-    commit_ops(
-        subject,
-        owner,
-        &[WriteOp::CheckpointDropped {
-            id: CheckpointId(1),
-        }],
-    );
+    commit_ops(subject, owner, &[drop]);
     commit_ops(subject, owner, &[history_truncated(1, 4)]);
     commit_ops(subject, owner, &[process_deleted(1)]);
 }

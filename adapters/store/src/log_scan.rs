@@ -33,7 +33,7 @@ pub(crate) struct LogScan {
     /// The process table, built as when the store is opened.
     pub(crate) index: Index,
     pub(crate) processes: BTreeMap<Pid, ProcessRecords>,
-    /// By the log's name of each content.
+    /// By payload hash, which is keyed in an encrypted store.
     pub(crate) contents: BTreeMap<Hash, ScannedContent>,
     /// The numbers of segments whose first record is damaged.
     pub(crate) damaged_starts: Vec<u32>,
@@ -216,7 +216,7 @@ fn visit_records(
 }
 
 impl ProcessRecords {
-    /// The ranges of facts that are unreadable.
+    /// The ranges of facts that are unreadable: first and last, both included.
     pub(crate) fn lost_facts(&self) -> Vec<(FactNumber, FactNumber)> {
         let mut lost: Vec<(FactNumber, FactNumber)> = Vec::new();
         let mut next = self.oldest_image_at.plus(1);

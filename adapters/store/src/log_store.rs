@@ -269,7 +269,7 @@ impl Store for LogStore {
         self.retry_if_moved(|| self.read_temp_files(root, CommitNumber(u64::MAX)))
     }
 
-    fn temp_files_by(
+    fn temp_files_up_to(
         &self,
         root: Pid,
         commit: CommitNumber,

@@ -2,7 +2,7 @@
 
 use dormouse_actors::ports::{StoreError, WriteOp};
 
-/// The most bytes of a log; unlimited by default.
+/// The maximum size of the log in bytes; unlimited by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Quota(Option<u64>);
 
@@ -17,8 +17,10 @@ impl Quota {
         self.0.is_some_and(|quota| used > quota - quota / 4)
     }
 
-    /// Refuses a commit that does not fit. An end or a deletion may use a reserve, because a full
-    /// store must be able to shrink.
+    /// Refuses a commit that does not fit. A commit with an end or a deletion may use a reserve,
+    /// because a full store must be able to shrink. Its other operations may use the reserve too:
+    /// those of a group commit are written together or not at all. If the group is refused, the
+    /// kernel commits the appends one by one, so the ends and deletions among them still fit.
     ///
     /// # Errors
     /// [`StoreError::Full`].

@@ -328,6 +328,29 @@ fn what_can_be_read_of_a_process_is_listed_and_exported() {
     }
 }
 
+/// `gc` says whether it keeps what an unreadable record may refer to.
+#[test]
+fn gc_says_what_it_does_about_records_that_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    flip(&store, FACTS, 2, Part::Payload);
+    let (keeps, discards) = (
+        "so all contents are kept",
+        "even if an unreadable one may refer",
+    );
+    for (words, expected, other) in [
+        ("gc --dry-run", keeps, discards),
+        ("gc --dry-run --despite-damage", discards, keeps),
+        ("gc --despite-damage", discards, keeps),
+    ] {
+        let (_, said) = dormouse(words, &store);
+        assert!(
+            said.contains(expected) && !said.contains(other),
+            "{words}: {said}"
+        );
+    }
+}
+
 /// Who may not read a store is told so, and not that there is none.
 #[test]
 fn a_store_that_may_not_be_read_is_said_to_be_one() {

@@ -1,4 +1,5 @@
-//! Tests of contents on disk: reads of parts, equality with contents in memory, and damage.
+//! Tests of contents on disk: a read touches only the chunks that it needs, its result equals that
+//! of the same content in memory, and damage is reported.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -9,6 +10,9 @@ use super::units::Unit;
 use super::*;
 
 const CHUNK: u64 = 64 << 10;
+/// How many bytes before a page a read may touch: it begins with the block of the index (4096 bytes)
+/// that contains the byte before the page.
+const READ_BEFORE_PAGE: usize = 4096;
 
 /// A blob store with one content. Records the number of each chunk that is read.
 #[derive(Default)]
@@ -139,7 +143,7 @@ fn a_page_of_a_large_content_reads_only_its_chunks() {
             let chunks = drain_touched(&disk);
             let bytes = slice.bytes();
             let (first, last) = (
-                bytes.start.saturating_sub(4097) as u64 / CHUNK,
+                bytes.start.saturating_sub(READ_BEFORE_PAGE) as u64 / CHUNK,
                 (bytes.end as u64 - 1) / CHUNK,
             );
             assert!(

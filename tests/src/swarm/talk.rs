@@ -33,10 +33,7 @@ impl Answer {
 
     /// Whether it says that the store refused what was asked for, so that nothing came of it.
     fn is_refused_by_the_store(&self) -> bool {
-        self.is_error
-            && self
-                .text
-                .contains("Nothing was changed, since it could not be made durable")
+        self.is_error && self.text.contains("a change could not be made durable")
     }
 
     /// The first value of an attribute of this name.

@@ -176,23 +176,25 @@ impl<C: Codec> Builder<C> {
         }
     }
 
-    /// Sets the key. A server on this machine needs none.
+    /// Sets the key. A server on this machine needs none. A blank key counts as none.
     #[must_use]
     pub fn api_key(self, key: impl Into<String>) -> Self {
         self.credential(Credential::ApiKey(key.into().trim().to_owned()))
     }
 
-    /// Sets a token, which is sent as `Authorization: Bearer` in place of a key.
+    /// Sets a token, which is sent as `Authorization: Bearer` in place of a key. A blank token counts
+    /// as none.
     #[must_use]
     pub fn auth_token(self, token: impl Into<String>) -> Self {
         self.credential(Credential::Token(token.into().trim().to_owned()))
     }
 
     pub(crate) fn credential(self, credential: Credential) -> Self {
-        Self {
-            key: Key::Set(credential),
-            ..self
-        }
+        let key = match credential.secret().trim() {
+            "" => Key::Missing,
+            _ => Key::Set(credential),
+        };
+        Self { key, ..self }
     }
 
     /// Sends no key, wherever the server is.

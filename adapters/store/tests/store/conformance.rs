@@ -198,12 +198,12 @@ impl Store for WriterAndReader {
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         self.reads.temp_files(root)
     }
-    fn temp_files_by(
+    fn temp_files_up_to(
         &self,
         root: Pid,
         commit: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
-        self.reads.temp_files_by(root, commit)
+        self.reads.temp_files_up_to(root, commit)
     }
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         self.writes.begin_mark(owner)

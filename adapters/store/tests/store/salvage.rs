@@ -83,7 +83,7 @@ fn check_salvaged(folder: &Path) {
             history.last_fact_by(CommitNumber(u64::MAX)),
             Err(StoreError::Damaged { .. })
         ));
-        assert_eq!(store.temp_files_by(Pid(1), written.commit).unwrap(), []);
+        assert_eq!(store.temp_files_up_to(Pid(1), written.commit).unwrap(), []);
         assert!(store.temp_files(Pid(1)).is_err());
         // The end of the process is known, so none of its records is missing.
         let ended = store.journal(Pid(2), None).unwrap();

@@ -20,10 +20,11 @@ pub enum Form {
     Pretty,
 }
 
-/// A descriptor in the form in which it is shown.
+/// A descriptor in the form in which it is shown. (The view of a *process* in the glossary is
+/// something else.)
 #[derive(Clone, Debug)]
 pub struct View<'a> {
-    /// Entry of the descriptor table.
+    /// The entry of the descriptor table.
     pub entry: Cow<'a, Entry<Content>>,
     /// The shown content: that of the entry, or its reformatted JSON.
     pub content: Reader<'a>,
@@ -87,17 +88,20 @@ pub fn view_as<'a>(
     quota: &'a ReadQuota,
 ) -> Result<View<'a>, PrettyError> {
     let content = entry.content.reader(quota);
+    // This looks at the beginning of the content only. Whether all of it is JSON shows when it is
+    // reformatted.
     let is_pretty_by_default = settings.pretty_json && content.may_be_json_line()?;
     let (content, pretty) = match requested {
         Some(Form::Pretty) => (content.pretty()?, Some(true)),
+        // The answer states the form, because it differs from the default.
         Some(Form::Plain) if is_pretty_by_default => (content, Some(false)),
         None if is_pretty_by_default => match content.pretty() {
             Ok(pretty) => (pretty, Some(true)),
             Err(error @ PrettyError::Unreadable(_)) => return Err(error),
-            // The content looks like JSON but is not, and the call did not request JSON.
+            // The content only looks like JSON. The call did not request JSON, so this is no error.
             Err(_) => (content, None),
         },
-        _ => (content, None),
+        Some(Form::Plain) | None => (content, None),
     };
     Ok(View {
         entry,

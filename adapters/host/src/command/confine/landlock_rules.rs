@@ -8,9 +8,11 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -18,7 +20,7 @@ use landlock::{
     NetPort, PathBeneath, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
     RulesetStatus, Scope,
 };
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, fstat, openat};
 
 use super::{Confinement, Folder, Writes};
 use crate::permissions::Network;
@@ -31,10 +33,10 @@ const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 const SYSTEM_FOLDERS: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// The folder of devices.
 const DEVICE_FOLDER: &str = "/dev";
-/// Further entries of `/dev` that may be read.
-const READABLE_DEVICES: [&str; 3] = ["/dev/random", "/dev/urandom", SHARED_MEMORY];
-/// Shared memory and named semaphores. This is the one folder of the system that can be permitted
-/// by name.
+/// Further devices that every command may read.
+const READABLE_DEVICES: [&str; 2] = ["/dev/random", "/dev/urandom"];
+/// Shared memory and named semaphores. This is the one folder of the system that every command may
+/// read, and that can be permitted for writing by name.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Returns the version of Landlock on this system. The probe restricts the calling thread.
@@ -80,7 +82,7 @@ pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
     let mut to_write = |handle: OwnedFd| allow(&mut ruleset, &handle, writing | AccessFs::ReadFile);
     DEVICES
         .iter()
-        .filter_map(|device| open(Path::new(device)))
+        .filter_map(|device| open(CWD, device))
         .try_for_each(&mut to_write)?;
     each_writable(
         &confinement.writes,
@@ -160,8 +162,10 @@ fn allow(
 
 /// The paths that no rule may cover.
 struct ClosedPaths<'a> {
-    /// Every name of the sealed paths, and of folders of the system.
-    names: Vec<PathBuf>,
+    /// Every name of the sealed paths.
+    sealed_names: Vec<PathBuf>,
+    /// Every name of the folders of the system.
+    system_names: Vec<PathBuf>,
     sealed: &'a [PathBuf],
     /// The inodes of the sealed paths. They are collected only when a file with several names is
     /// found.
@@ -193,26 +197,35 @@ impl<'a> ClosedPaths<'a> {
         mounts: &Mounts,
         folders: impl Iterator<Item = &'p Path>,
     ) -> Self {
-        let names = mounts
-            .aliases(sealed.iter().map(|path| &**path))
-            .into_iter()
-            .chain(mounts.aliases(folders))
-            .collect();
         Self {
-            names,
+            sealed_names: mounts.aliases(sealed.iter().map(|path| &**path)),
+            system_names: mounts.aliases(folders),
             sealed,
             sealed_inodes: OnceCell::new(),
         }
     }
 
-    /// Whether `path` is closed or lies in a closed folder.
+    fn names(&self) -> impl Iterator<Item = &PathBuf> {
+        self.sealed_names.iter().chain(&self.system_names)
+    }
+
+    /// Whether `path` is closed.
+    fn contains(&self, path: &Path) -> bool {
+        self.names().any(|closed| path == closed)
+    }
+
+    /// Whether `path` is closed or lies in a closed folder. [`SHARED_MEMORY`] is open although it
+    /// lies in a folder of the system, unless it is sealed.
     fn covers(&self, path: &Path) -> bool {
-        self.names.iter().any(|closed| path.starts_with(closed))
+        let is_below = |closed: &PathBuf| path.starts_with(closed);
+        let is_exempt = path == Path::new(SHARED_MEMORY);
+        self.sealed_names.iter().any(is_below)
+            || !is_exempt && self.system_names.iter().any(is_below)
     }
 
     /// Whether a closed path lies in the folder `path`.
     fn has_closed_below(&self, path: &Path) -> bool {
-        self.names.iter().any(|closed| closed.starts_with(path))
+        self.names().any(|closed| closed.starts_with(path))
     }
 
     /// Whether an open file is a hard link to a sealed file. A Landlock rule applies to the inode,
@@ -229,11 +242,19 @@ impl<'a> ClosedPaths<'a> {
 
 /// Passes everything that may be read to `add_rule`.
 fn each_readable(closed: &ClosedPaths<'_>, add_rule: AddRule<'_>) -> io::Result<()> {
-    each_open_entry(Path::new("/"), closed, add_rule)?;
-    READABLE_DEVICES
-        .iter()
-        .filter_map(|path| open(Path::new(path)))
-        .try_for_each(add_rule)
+    if let Some(root) = open(CWD, "/") {
+        each_open_part(Path::new("/"), root, closed, add_rule)?;
+    }
+    for device in READABLE_DEVICES {
+        if let Some(handle) = open(CWD, device) {
+            add_rule(handle)?;
+        }
+    }
+    let shared_memory = Path::new(SHARED_MEMORY);
+    match open(CWD, SHARED_MEMORY).filter(|_| !closed.covers(shared_memory)) {
+        Some(handle) => each_open_part(shared_memory, handle, closed, add_rule),
+        None => Ok(()),
+    }
 }
 
 /// Passes everything that may be written to `add_rule`.
@@ -247,12 +268,8 @@ fn each_writable(
     };
     for folder in folders {
         let handle = reopen(folder)?;
-        if closed.covers(&folder.path) && folder.path != Path::new(SHARED_MEMORY) {
-            continue;
-        }
-        match closed.has_closed_below(&folder.path) {
-            true => each_open_entry(&folder.path, closed, add_rule)?,
-            false => add_rule(handle)?,
+        if !closed.covers(&folder.path) {
+            each_open_part(&folder.path, handle, closed, add_rule)?;
         }
     }
     Ok(())
@@ -271,30 +288,35 @@ fn reopen(folder: &Folder) -> io::Result<OwnedFd> {
     }
 }
 
-/// Passes each entry of `folder` to `add_rule`, except closed paths. An entry that contains a
-/// closed path is not passed; its own entries are passed in the same way.
-fn each_open_entry(
-    folder: &Path,
+/// Passes an open file or folder to `add_rule`, unless it is a link to a sealed file. If the folder
+/// contains a closed path, its entries are passed in its place, in the same way, except closed ones.
+/// Each entry is opened from the handle of its folder: a folder that is replaced meanwhile is not
+/// entered.
+fn each_open_part(
+    path: &Path,
+    handle: OwnedFd,
     closed: &ClosedPaths<'_>,
     add_rule: AddRule<'_>,
 ) -> io::Result<()> {
+    if !closed.has_closed_below(path) {
+        return match closed.is_link_to_sealed(&handle)? {
+            true => Ok(()),
+            false => add_rule(handle),
+        };
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // A folder that this process cannot list is closed to the command, too.
-    let Ok(entries) = std::fs::read_dir(folder) else {
+    let Ok(entries) = openat(&handle, ".", flags, Mode::empty()).and_then(Dir::new) else {
         return Ok(());
     };
     for entry in entries.flatten() {
-        let path = entry.path();
-        if closed.names.contains(&path) {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let path = path.join(name);
+        if name == "." || name == ".." || closed.contains(&path) {
             continue;
         }
-        if closed.has_closed_below(&path) {
-            each_open_entry(&path, closed, add_rule)?;
-            continue;
-        }
-        if let Some(handle) = open(&path)
-            && !closed.is_link_to_sealed(&handle)?
-        {
-            add_rule(handle)?;
+        if let Some(handle) = open(&handle, name) {
+            each_open_part(&path, handle, closed, add_rule)?;
         }
     }
     Ok(())
@@ -302,10 +324,10 @@ fn each_open_entry(
 
 /// Opens a path for use in a rule. Symbolic links are skipped: their targets have rules of their
 /// own.
-fn open(path: &Path) -> Option<OwnedFd> {
+fn open(folder: impl AsFd, path: impl AsRef<Path>) -> Option<OwnedFd> {
     let handle = openat(
-        CWD,
-        path,
+        folder,
+        path.as_ref(),
         OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
         Mode::empty(),
     )

@@ -1,5 +1,6 @@
-//! Attacks on the confinement, one file each, under every version of Landlock that this system has
-//! (`tests/attacks` says how they are written). The kernel that they attack is this test.
+//! Attacks on the confinement, one file each, under the versions of Landlock that differ in what
+//! they restrict, as far as this system has them (`tests/attacks` says how they are written). The
+//! kernel that they attack is this test.
 
 #![cfg(target_os = "linux")]
 
@@ -20,6 +21,7 @@ use super::super::skip::skip;
 use super::{Confinement, ConfinementSupport, Folder, Writes, run_confined};
 use crate::permissions::Network;
 
+/// Later versions restrict nothing further that the confinement uses.
 const VERSIONS: [ABI; 6] = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6];
 
 /// A target with a store.
@@ -75,6 +77,16 @@ impl Target {
         );
         assert_eq!(fs::read_dir(store).unwrap().count(), 1, "{after}");
     }
+}
+
+/// Runs a shell script in `folder`.
+fn run_script(confinement: &Confinement, folder: &Path, script: &str) -> Output {
+    let support = ConfinementSupport::of_this_system().unwrap();
+    run_confined(confinement, support, || {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script).current_dir(folder).output()
+    })
+    .unwrap()
 }
 
 /// The attacks that this test has the rights for.
@@ -178,12 +190,14 @@ async fn permitted_operations_work() {
     let port = target.tcp_port();
     let connect = format!("import socket; socket.create_connection(('127.0.0.1', {port}), 2)");
     let unix = "import socket; socket.socket(socket.AF_UNIX).connect('socket')";
-    let many_ways = format!(
-        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); \
+    let connect_by_mptcp = format!(
+        "import socket; IPPROTO_MPTCP = 262; \
+         s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP); \
          s.connect(('127.0.0.1', {port}))"
     );
-    let with_data = format!(
-        "import socket; s = socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1', {port}))"
+    let connect_by_sending = format!(
+        "import socket; MSG_FASTOPEN = 0x20000000; s = socket.socket(); \
+         s.sendto(b'x', MSG_FASTOPEN, ('127.0.0.1', {port}))"
     );
     let listen = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()";
     let listen_unbound = "import socket; socket.socket().listen()";
@@ -255,15 +269,18 @@ async fn permitted_operations_work() {
         (
             Network::None,
             "read",
-            "import fcntl\ntry: fcntl.ioctl(open('inside/there'), 0x80086601, \
-             bytearray(8))\nexcept OSError as e: assert e.errno not in (1, 13)",
+            "import fcntl\nFS_IOC_GETFLAGS = 0x80086601\n\
+             try: fcntl.ioctl(open('inside/there'), FS_IOC_GETFLAGS, bytearray(8))\n\
+             except OSError as e: assert e.errno not in (1, 13)",
             true,
         ),
+        // A request that sets attributes of a file is refused.
         (
             Network::None,
             "read",
-            "import fcntl\ntry: fcntl.ioctl(open('inside/there'), 0x40086602, \
-             bytearray(8))\nexcept OSError as e: assert e.errno not in (1, 13)",
+            "import fcntl\nFS_IOC_SETFLAGS = 0x40086602\n\
+             try: fcntl.ioctl(open('inside/there'), FS_IOC_SETFLAGS, bytearray(8))\n\
+             except OSError as e: assert e.errno not in (1, 13)",
             false,
         ),
         (Network::None, "read", &connect, false),
@@ -276,8 +293,8 @@ async fn permitted_operations_work() {
             &connect,
             ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4,
         ),
-        (Network::Ports(vec![1]), "read", &many_ways, false),
-        (Network::Ports(vec![1]), "read", &with_data, false),
+        (Network::Ports(vec![1]), "read", &connect_by_mptcp, false),
+        (Network::Ports(vec![1]), "read", &connect_by_sending, false),
         (Network::Ports(vec![port]), "read", listen, false),
         (Network::Ports(vec![port]), "read", listen_unbound, false),
         (Network::Machines, "read", listen_unbound, false),
@@ -291,8 +308,8 @@ async fn permitted_operations_work() {
     }
 }
 
-/// A folder with something closed in it is opened entry by entry, and a link among them opens
-/// nothing.
+/// A folder that contains a sealed path is permitted entry by entry. A symbolic link among the
+/// entries permits nothing.
 #[tokio::test]
 async fn a_link_next_to_a_sealed_folder_permits_nothing_outside() {
     if !system_confines() {
@@ -307,22 +324,8 @@ async fn a_link_next_to_a_sealed_folder_permits_nothing_outside() {
         ("inside/link/new", false),
         ("outside/new", false),
     ] {
-        let output = run_confined(
-            &confinement,
-            ConfinementSupport::of_this_system().unwrap(),
-            || {
-                Command::new("sh")
-                    .arg("-c")
-                    .arg(format!("echo x > {path}"))
-                    .current_dir(&target.base)
-                    .output()
-            },
-        );
-        assert_eq!(
-            output.as_ref().unwrap().status.success(),
-            works,
-            "{path}: {output:?}"
-        );
+        let output = run_script(&confinement, &target.base, &format!("echo x > {path}"));
+        assert_eq!(output.status.success(), works, "{path}: {output:?}");
     }
 }
 
@@ -346,28 +349,56 @@ async fn a_second_name_of_a_sealed_file_is_sealed_too() {
     .unwrap();
     let confinement = target.confinement("write");
     for (path, works) in [("inside/second", false), ("inside/other", true)] {
-        let output = run_confined(
-            &confinement,
-            ConfinementSupport::of_this_system().unwrap(),
-            || {
-                Command::new("sh")
-                    .arg("-c")
-                    .arg(format!("echo x > {path}"))
-                    .current_dir(&target.base)
-                    .output()
-            },
-        );
-        assert_eq!(
-            output.as_ref().unwrap().status.success(),
-            works,
-            "{path}: {output:?}"
-        );
+        let output = run_script(&confinement, &target.base, &format!("echo x > {path}"));
+        assert_eq!(output.status.success(), works, "{path}: {output:?}");
     }
     target.assert_store_is_whole("a second name");
 }
 
+/// Every command may read shared memory, and some may write there. A store in it stays sealed.
+#[tokio::test]
+async fn sealed_files_in_shared_memory_are_sealed_too() {
+    if !system_confines() {
+        return skip("landlock", "this system cannot confine");
+    }
+    let shared_memory = Path::new("/dev/shm");
+    let Ok(dir) = tempfile::tempdir_in(shared_memory) else {
+        return skip("shared memory", "no file can be made in /dev/shm");
+    };
+    for folder in ["store", "other"] {
+        fs::create_dir(dir.path().join(folder)).unwrap();
+        fs::write(dir.path().join(folder).join("there"), "x").unwrap();
+    }
+    let read_only = Writes::Nothing;
+    let writes = Writes::Below(vec![Folder::find(shared_memory).unwrap()]);
+    let store = dir.path().join("store");
+    for (writes, sealed, script, works) in [
+        (&read_only, &*store, "cat store/there", false),
+        (&read_only, &store, "cat other/there", true),
+        (&read_only, shared_memory, "cat other/there", false),
+        (&writes, &store, "cat store/there", false),
+        (&writes, &store, "echo x > store/there", false),
+        (&writes, &store, "cat other/there", true),
+        (&writes, &store, "echo x > other/new", true),
+        (&writes, shared_memory, "cat other/there", false),
+        (&writes, shared_memory, "echo x > other/new", false),
+    ] {
+        let confinement = Confinement {
+            writes: writes.clone(),
+            network: Network::None,
+            sealed: vec![sealed.to_owned()],
+        };
+        let output = run_script(&confinement, dir.path(), script);
+        let case = format!("{writes:?}, {}: {script}", sealed.display());
+        assert_eq!(output.status.success(), works, "{case}: {output:?}");
+    }
+}
+
 #[tokio::test]
 async fn shared_memory_can_be_permitted_by_its_name() {
+    if !system_confines() {
+        return skip("landlock", "this system cannot confine");
+    }
     let target = target();
     let script = "import multiprocessing as m; assert m.Pool(2).map(abs, [-1]) == [1]";
     for (folders, works) in [
@@ -403,6 +434,9 @@ async fn shared_memory_can_be_permitted_by_its_name() {
 
 #[tokio::test]
 async fn a_folder_that_replaced_a_permitted_one_is_not_permitted() {
+    if !system_confines() {
+        return skip("landlock", "this system cannot confine");
+    }
     let target = target();
     let confinement = target.confinement("write");
     fs::rename(target.base.join("inside"), target.base.join("before")).unwrap();

@@ -31,6 +31,16 @@ fn a_key_is_required_unless_the_server_is_this_machine() {
             Err(Kind::Authentication),
         ),
         (
+            "https://api.anthropic.com",
+            Some(" \n"),
+            Err(Kind::Authentication),
+        ),
+        (
+            "http://127.0.0.1:80/",
+            Some(""),
+            Ok("http://127.0.0.1:80/v1"),
+        ),
+        (
             "https://proxy.example/v1/",
             Some("k"),
             Ok("https://proxy.example/v1"),

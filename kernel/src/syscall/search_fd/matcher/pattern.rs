@@ -23,7 +23,7 @@ use super::groups::Groups;
 use super::lazy::LazyDfa;
 use super::line_ends::{LineEnds, with_optional_cr};
 use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check_cancelled};
-use dormouse_content::ReadQuota;
+use dormouse_content::{ReadQuota, Unreadable};
 
 /// Why a query cannot be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +32,10 @@ pub(in super::super) enum PatternError {
     Syntax(#[from] Box<regex_syntax::Error>),
     #[error("Compiled regex exceeds size limit of {PATTERN_BYTES} bytes.")]
     TooBig(#[from] Box<meta::BuildError>),
-    #[error("the search was given up")]
-    Cancelled,
+    /// The quota does not permit work of this size here, or the work was cancelled. No model sees
+    /// this: the call is performed again on the pool of readers, or nobody waits for it.
+    #[error(transparent)]
+    Quota(#[from] Unreadable),
 }
 
 /// Why a search was stopped.
@@ -88,10 +90,13 @@ impl Pattern {
             LineEnds::CrLf => with_optional_cr(hir),
         };
         let bounds = CostBounds::from_hir(&hir);
-        // Where a pattern without an anchor matches the empty text, such as x*, says nothing.
+        // Empty matches of `^$` are found lines. Empty matches of `x*` are everywhere, and mean
+        // nothing.
         let counts_empty = hir.properties().maximum_len() == Some(0)
             || hir.properties().look_set().contains_anchor();
-        quota.require_pool().map_err(|_| PatternError::Cancelled)?;
+        // An inline quota limits the bytes that a handler of an actor may read. It cannot limit what
+        // it costs to compile and run a pattern, so that work runs on the pool of readers.
+        quota.require_pool()?;
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
             .hybrid_cache_capacity(PATTERN_BYTES)
@@ -119,9 +124,9 @@ impl Pattern {
         memchr::memchr(b'\n', &text.as_bytes()[least..]).map_or(text.len(), |feed| least + feed + 1)
     }
 
-    /// Whether a match counts. An empty one does if the pattern has anchors, such as `^$`, once:
-    /// not at the end of a chunk that another follows, and not after the last LF, where no line
-    /// begins.
+    /// Whether a match is reported. An empty match is reported only for a pattern such as `^$`.
+    /// At the end of a chunk it is not reported, because the next chunk begins there and reports it.
+    /// After the last LF of a text it is not reported, because no line begins there.
     fn counts(&self, found: &Range<usize>, chunk_end: usize, text: &str) -> bool {
         let is_at_end = found.end == chunk_end && (chunk_end < text.len() || text.ends_with('\n'));
         !found.is_empty() || self.counts_empty && !is_at_end
