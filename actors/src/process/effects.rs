@@ -259,7 +259,7 @@ impl RunningProcess {
             args.to_owned(),
         ) {
             Ok(run) => Box::pin(tool_call::run(
-                tool.given.clone(),
+                tool.name_for_model.clone(),
                 tool.policy,
                 run,
                 self.output_sink(call, tool),
