@@ -98,7 +98,7 @@ pub use dormouse_content as content;
 #[doc(inline)]
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, ReachedLimit};
-pub use dormouse_kernel::process::{Question, Verdict};
+pub use dormouse_kernel::process::{AnswerError, Question, Verdict};
 pub use dormouse_macros::tool;
 /// The differences between two positions of processes.
 pub mod diff {

@@ -311,7 +311,7 @@ impl KernelContext {
         let (Some(servers), Some(enabled_server)) = (&self.servers, enabled_server) else {
             return Err(format!(
                 "The tool '{}' cannot run: this kernel does not reach the server '{server}'.",
-                tool.given
+                tool.name_for_model
             )
             .into());
         };

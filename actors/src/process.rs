@@ -32,8 +32,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{
-    Child, ChildEvent, Completion, Decision, Effect, Fact, Input, PlacedArrival, Signal, State,
-    decide,
+    Child, Completion, Decision, Effect, Fact, Input, PlacedArrival, Signal, State, decide,
 };
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
@@ -440,13 +439,10 @@ impl RunningProcess {
         released
     }
 
+    /// Forgets the task of a call that has delivered its result. The end of a child is no result of
+    /// a task: the read of the ends may run when an end comes again, and has to stay cancellable.
     fn remove_finished_call(&mut self, input: &Input) {
-        if let Input::Completed { call, .. }
-        | Input::Child {
-            call,
-            event: ChildEvent::CreationFailed { .. } | ChildEvent::Ended { .. },
-        } = input
-        {
+        if let Input::Completed { call, .. } = input {
             self.call_tasks.remove(call);
         }
     }

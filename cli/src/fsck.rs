@@ -138,14 +138,14 @@ fn print_report(
     repair: Repair,
 ) -> Result<ExitCode, Failure> {
     let mut out = terminal::stdout();
-    for finding in &report.issues {
-        writeln!(out, "{finding}{}", references_to(finding, references))?;
+    for issue in &report.issues {
+        writeln!(out, "{issue}{}", references_to(issue, references))?;
     }
     for line in undecodable {
         writeln!(out, "{line}")?;
     }
-    for finding in &report.acknowledged {
-        writeln!(out, "acknowledged: {finding}")?;
+    for issue in &report.acknowledged {
+        writeln!(out, "acknowledged: {issue}")?;
     }
     let damage = report.issues.len() + undecodable.len();
     writeln!(
@@ -153,7 +153,7 @@ fn print_report(
         "{} records, {} bytes, {damage} {}: {}",
         report.records,
         report.bytes,
-        if damage == 1 { "finding" } else { "findings" },
+        if damage == 1 { "issue" } else { "issues" },
         verdict(report, undecodable.len(), repair)
     )?;
     let is_lost = !undecodable.is_empty() || !report.issues.iter().all(Issue::is_repairable);
@@ -164,12 +164,12 @@ fn print_report(
     })
 }
 
-/// What the user can do about the findings and about `undecodable` records.
+/// What the user can do about the issues and about `undecodable` records.
 fn verdict(report: &FsckReport, undecodable: usize, repair: Repair) -> String {
     let repairable = report
         .issues
         .iter()
-        .filter(|finding| finding.is_repairable())
+        .filter(|issue| issue.is_repairable())
         .count();
     let damage = report.issues.len() + undecodable;
     if damage == 0 {
@@ -203,8 +203,8 @@ fn verdict(report: &FsckReport, undecodable: usize, repair: Repair) -> String {
 }
 
 /// The sentence of a report that says which processes refer to a damaged content.
-fn references_to(finding: &Issue, references: &ReferencingProcesses) -> String {
-    let Issue::Content { hash } = finding else {
+fn references_to(issue: &Issue, references: &ReferencingProcesses) -> String {
+    let Issue::Content { hash } = issue else {
         return String::new();
     };
     let Some(pids) = references.get(hash) else {

@@ -74,7 +74,7 @@ impl Replay {
             Effect::StartWork {
                 work: Work::Tool { tool, args, .. },
                 ..
-            } => Some((tool.given.to_string(), args.to_string())),
+            } => Some((tool.name_for_model.to_string(), args.to_string())),
             _ => None,
         });
         begun.collect()

@@ -214,7 +214,7 @@ fn a_program_says_of_a_tool_what_it_likes() {
     let place = (
         external.server.as_deref(),
         &*external.name,
-        &*external.given,
+        &*external.name_for_model,
         external.policy.access,
     );
     assert_eq!(place, (Some("s"), "t", "s__t", Access::Admin));

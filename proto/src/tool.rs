@@ -48,7 +48,7 @@ pub struct ToolSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalTool {
     /// The name by which the model calls the tool: its own, an alias, or its own with a prefix.
-    pub given: Arc<str>,
+    pub name_for_model: Arc<str>,
     /// Server of the tool; `None` for a command of the program or a tool of the host.
     pub server: Option<Arc<str>>,
     /// Name at the server, command or host.
@@ -58,12 +58,12 @@ pub struct ExternalTool {
 }
 
 impl ExternalTool {
-    /// The name by which the program refers to the tool: the name for the model (`given`) for a
-    /// tool of a tool server, otherwise the tool's own.
+    /// The name by which the program refers to the tool: `name_for_model` for a tool of a tool
+    /// server, otherwise the tool's own.
     #[must_use]
     pub fn name_in_program(&self) -> &Arc<str> {
         if self.server.is_some() {
-            &self.given
+            &self.name_for_model
         } else {
             &self.name
         }

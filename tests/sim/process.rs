@@ -495,7 +495,7 @@ fn begun_again(state: &State) -> Vec<Effect> {
         call: pending_call.call,
         work: Work::Tool {
             tool: ExternalTool {
-                given: pending_call.tool.clone(),
+                name_for_model: pending_call.tool.clone(),
                 server: None,
                 name: pending_call.tool.clone(),
                 policy: ToolPolicy::default(),

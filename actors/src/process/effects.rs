@@ -223,7 +223,7 @@ impl RunningProcess {
             priority: self.state.priority(),
             tree: self.root,
         };
-        let model_request = ModelRequest {
+        let model_request = Box::new(ModelRequest {
             context,
             program,
             model,
@@ -231,13 +231,9 @@ impl RunningProcess {
             request,
             media,
             delta_sink,
-        };
-        spans::in_span(
-            span,
-            model_call::call_model(model_request),
-            spans::record_model_result,
-        )
-        .boxed()
+        });
+        let call = model_call::call_model(model_request);
+        spans::in_span(span, call.boxed(), spans::record_model_result).boxed()
     }
 
     /// The span of a tool call, a child of the span of the turn.
@@ -259,7 +255,7 @@ impl RunningProcess {
             args.to_owned(),
         ) {
             Ok(run) => Box::pin(tool_call::run(
-                tool.given.clone(),
+                tool.name_for_model.clone(),
                 tool.policy,
                 run,
                 self.output_sink(call, tool),

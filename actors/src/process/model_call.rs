@@ -21,7 +21,6 @@ use super::StartedSignal;
 use crate::context::KernelContext;
 use crate::event::Event;
 use crate::permits::PermitQueue;
-use crate::ports::Model;
 
 /// The delay before the second attempt, without jitter.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
@@ -38,7 +37,7 @@ pub(super) enum DeltaSink {
     Discard,
 }
 
-/// A model call with everything it needs.
+/// A model call with everything it needs. It is boxed: the future of a call would hold it twice.
 pub(super) struct ModelRequest {
     pub(super) context: Arc<KernelContext>,
     pub(super) program: Program,
@@ -52,29 +51,30 @@ pub(super) struct ModelRequest {
 
 /// Repeats the call until the model replies, an error occurs that a retry cannot fix, or no attempt
 /// is left.
-pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> {
+pub(super) async fn call_model(mut call: Box<ModelRequest>) -> Result<Reply, ModelError> {
+    let media = std::mem::take(&mut call.media);
+    call.request.media = call.context.read_pool.read_bytes(media).await;
     let ModelRequest {
         context,
         program,
         model: choice,
         requester,
-        mut request,
-        media,
+        request,
         delta_sink,
-    } = call;
-    request.media = context.read_pool.read_bytes(media).await;
-    let model = context.model(&program, &choice)?;
+        ..
+    } = &*call;
+    let model = context.model(program, choice)?;
     let queue = context
         .model_permits
         .queue(choice.provider.word(), choice.base_url.as_deref());
     let max_attempts = choice.failures.unwrap_or(context.limits.model_attempts);
-    let deadline = context.model_deadline(&choice);
+    let deadline = context.model_deadline(choice);
     let mut delays = backoff_delays();
     let mut attempt = 1;
+    let on_delta = |delta| publish_delta(&call, delta);
     loop {
-        let permit = queue.acquire(requester).await;
-        let attempt_result = attempt_call(&context, &*model, request.clone(), &delta_sink);
-        let result = tokio::time::timeout(deadline, attempt_result)
+        let permit = queue.acquire(*requester).await;
+        let result = tokio::time::timeout(deadline, model.call(request.clone(), &on_delta))
             .await
             .unwrap_or_else(|_| Err(deadline_error(deadline)));
         // The queue pauses before the permit is returned, so that no other call gets it in between.
@@ -84,14 +84,14 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
         drop(permit);
         match result {
             Err(error) if attempt < max_attempts && may_repeat(&error) => {
-                back_off(&context, request.pid, delays.next(), &error).await;
+                back_off(context, request.pid, delays.next(), &error).await;
                 attempt += 1;
             }
             Err(error) => return Err(explain_long_wait(error)),
             Ok(reply) => {
                 summarize_blocks(&reply);
-                if let DeltaSink::Publish(_) = &delta_sink {
-                    publish_server_calls(&context, request.pid, &reply);
+                if let DeltaSink::Publish(_) = delta_sink {
+                    publish_server_calls(context, request.pid, &reply);
                 }
                 return Ok(reply);
             }
@@ -159,24 +159,14 @@ fn pause_if_requested(queue: &Arc<PermitQueue>, error: &ModelError) {
     }
 }
 
-/// Makes one attempt.
-async fn attempt_call(
-    context: &KernelContext,
-    model: &dyn Model,
-    request: Request,
-    deltas: &DeltaSink,
-) -> Result<Reply, ModelError> {
-    let pid = request.pid;
-    let on_delta = move |delta| {
-        let DeltaSink::Publish(started_signal) = deltas else {
-            return;
-        };
-        started_signal.iter().for_each(StartedSignal::notify);
-        if let Some(event) = delta_event(pid, delta) {
-            context.publish(event);
-        }
+fn publish_delta(call: &ModelRequest, delta: Delta) {
+    let DeltaSink::Publish(started_signal) = &call.delta_sink else {
+        return;
     };
-    model.call(request, &on_delta).await
+    started_signal.iter().for_each(StartedSignal::notify);
+    if let Some(event) = delta_event(call.request.pid, delta) {
+        call.context.publish(event);
+    }
 }
 
 fn deadline_error(deadline: Duration) -> ModelError {

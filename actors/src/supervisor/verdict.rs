@@ -83,8 +83,13 @@ fn verdict_record(
     let store = context.store_handle().ok_or(LoadError::NoStore)?;
     let pid = call.pid;
     let loaded = recovery::load_process(&*store, context, pid, None, LoadPurpose::Inspect)?;
-    let facts = process::record_verdict(&loaded.state, call.call, verdict, now_ms())
-        .map_err(|reason| ProcessError::NotAnswered { call, reason })?;
+    let facts =
+        process::record_verdict(&loaded.state, call.call, verdict, now_ms()).map_err(|error| {
+            ProcessError::NotAnswered {
+                call,
+                reason: error.to_string(),
+            }
+        })?;
     Ok(LogRecord::Facts {
         pid,
         first: loaded.last_fact.plus(1),

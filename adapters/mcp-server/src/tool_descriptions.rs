@@ -37,7 +37,7 @@ pub(crate) async fn list_tools_of_servers(upstream: &Upstream) -> ListedTools {
     };
     let external = upstream.view().tools.external().iter();
     external
-        .filter_map(|tool| Some((tool.given.clone(), find(tool)?)))
+        .filter_map(|tool| Some((tool.name_for_model.clone(), find(tool)?)))
         .collect()
 }
 

@@ -69,6 +69,20 @@ impl From<AuthError> for LoginError {
     }
 }
 
+/// Why the login of a server is not used. No text has a token.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnusableLogin {
+    /// The file of the login cannot be read.
+    #[error("its login cannot be read: {0}.")]
+    Unreadable(#[from] io::Error),
+    /// The file of authorities cannot be used.
+    #[error("{0}.")]
+    Certificates(#[from] CertificateError),
+    /// What the login found cannot be used.
+    #[error("its login cannot be used: {0}.")]
+    Invalid(#[from] AuthError),
+}
+
 /// A login that waits for the user.
 pub struct PendingLogin {
     manager: AuthorizationManager,
@@ -181,26 +195,20 @@ impl Logins {
     /// authorities for the authorization server.
     ///
     /// # Errors
-    /// A text for the user, without a token.
+    /// [`UnusableLogin`].
     pub(crate) async fn manager(
         &self,
         url: &str,
         ca_file: Option<&CaFile>,
-    ) -> Result<Option<AuthorizationManager>, String> {
+    ) -> Result<Option<AuthorizationManager>, UnusableLogin> {
         let file = LoginFile::of(&self.folder, url);
         let read = file.clone();
         let login = tokio::task::spawn_blocking(move || read.read()).await;
-        let login = login
-            .map_err(|error| error.to_string())?
-            .map_err(|error| format!("its login cannot be read: {error}."))?;
-        let Some(login) = login else {
+        let Some(login) = login.map_err(io::Error::other)?? else {
             return Ok(None);
         };
-        let http = OAuthHttp::trusting(ca_file).map_err(|error| format!("{error}."))?;
-        let manager = manager_of(login, file, http).await;
-        manager
-            .map(Some)
-            .map_err(|error| format!("its login cannot be used: {error}."))
+        let http = OAuthHttp::trusting(ca_file)?;
+        Ok(Some(manager_of(login, file, http).await?))
     }
 }
 

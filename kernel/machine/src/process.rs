@@ -90,7 +90,7 @@ pub use environment::{GatheredEnvironment, add_environment};
 pub use evolve::evolve;
 pub use fact_summary::summary_line;
 pub use goto::{GotoArguments, GotoError, GotoRead, check_goto_message};
-pub use held::{Question, Verdict};
+pub use held::{AnswerError, Question, Verdict, VerdictError};
 pub use hibernation::BusyReason;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
 pub use mcp_tools::{MissingMcpTool, ProcessTools, add_mcp_tools, tools_of_new_process};

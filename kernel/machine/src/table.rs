@@ -46,8 +46,9 @@ pub struct Table {
     next_fd: u32,
     /// Number of the last descriptor `history:N`; 0 if there is none.
     last_history: u32,
-    /// The messages as descriptors `msg:N`, if the program enables that.
-    conversation: Option<Conversation>,
+    /// The messages as descriptors `msg:N`, if the program enables that. Few programs do, so it
+    /// takes a pointer in each table.
+    conversation: Option<Arc<Conversation>>,
 }
 
 /// Why the stored parts of a table are invalid.
@@ -222,7 +223,8 @@ impl Table {
         compacted: Vector<CompactedMessages<Content>>,
         page_chars: u32,
     ) {
-        self.conversation = Some(Conversation::new(messages, compacted, page_chars));
+        let conversation = Conversation::new(messages, compacted, page_chars);
+        self.conversation = Some(Arc::new(conversation));
     }
 
     /// The sentence of an error that says where the text of a compacted message is. `None` if `fd`
@@ -241,7 +243,9 @@ impl Table {
 
     /// The messages that are descriptors, in order; empty if the program does not enable that.
     pub fn messages(&self) -> impl Iterator<Item = (FdId, Entry<Content>)> {
-        self.conversation.iter().flat_map(Conversation::iter)
+        self.conversation
+            .iter()
+            .flat_map(|conversation| conversation.iter())
     }
 
     /// Applies a note (name, section mark or summary) to a descriptor. Has no effect if the

@@ -127,7 +127,7 @@ mod tests {
             (&schema, json!({ "host": "h", "port": "1" }), "/port"),
         ];
         for (question, value, part) in cases {
-            let error = question.check(&value).unwrap_err();
+            let error = question.check(&value).unwrap_err().to_string();
             assert!(error.contains(part), "{value}: {error}");
         }
     }

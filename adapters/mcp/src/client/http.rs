@@ -82,7 +82,8 @@ pub(super) async fn transport(
     };
     let login = match &settings.logins {
         Some(logins) if !headers.iter().any(is_authorization) => {
-            logins.manager(url, ca_file).await?
+            let manager = logins.manager(url, ca_file).await;
+            manager.map_err(|error| error.to_string())?
         }
         _ => None,
     };

@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use dormouse_proto::message::{Block, Raw};
-use dormouse_proto::model::Reply;
+use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::server_tool::FILE_NOTE;
 use futures_util::StreamExt;
-use reqwest::Response;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -64,6 +64,31 @@ struct FetchedFile {
     bytes: Vec<u8>,
 }
 
+/// Why a file that a reply names could not be fetched.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("it took too long")]
+    Late,
+    #[error("the reply names more than {MAX_FILES} files")]
+    TooMany,
+    #[error("its id is not valid")]
+    Id,
+    #[error("{}", _0.message)]
+    Address(ModelError),
+    #[error("{0}")]
+    Transport(reqwest::Error),
+    #[error("status {}", _0.as_u16())]
+    Status(StatusCode),
+    #[error("it has more than {0} bytes")]
+    TooLong(u64),
+}
+
+impl From<reqwest::Error> for FileError {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Transport(error.without_url())
+    }
+}
+
 impl<C: Codec> Client<C> {
     /// The reply with the files that it names.
     pub(super) async fn with_files(&self, mut reply: Reply) -> Reply {
@@ -79,11 +104,11 @@ impl<C: Codec> Client<C> {
             let fetched = match &link.path {
                 Some(path) if number < MAX_FILES => {
                     let fetching = self.fetch_file(link, path, bytes_left);
-                    let late = |_| Err("it took too long".to_owned());
-                    timeout_at(deadline, fetching).await.unwrap_or_else(late)
+                    let fetched = timeout_at(deadline, fetching).await;
+                    fetched.unwrap_or(Err(FileError::Late))
                 }
-                Some(_) => Err(format!("the reply names more than {MAX_FILES} files")),
-                None => Err("its id is not valid".to_owned()),
+                Some(_) => Err(FileError::TooMany),
+                None => Err(FileError::Id),
             };
             if let Ok(file) = &fetched {
                 bytes_left = bytes_left.saturating_sub(file.bytes.len() as u64);
@@ -98,7 +123,7 @@ impl<C: Codec> Client<C> {
         link: &FileLink,
         path: &str,
         max_bytes: u64,
-    ) -> Result<FetchedFile, String> {
+    ) -> Result<FetchedFile, FileError> {
         let described = match &link.description_path {
             Some(path) => self.describe_file(link, path).await,
             None => Value::Null,
@@ -129,24 +154,21 @@ impl<C: Codec> Client<C> {
         link: &FileLink,
         path: &str,
         max_bytes: u64,
-    ) -> Result<(HeaderMap, Vec<u8>), String> {
-        let url = self.address.join(path).map_err(|error| error.message)?;
+    ) -> Result<(HeaderMap, Vec<u8>), FileError> {
+        let url = self.address.join(path).map_err(FileError::Address)?;
         let mut request = self.http.get(url);
         if let Some((name, value)) = link.header {
             request = request.header(name, value);
         }
-        let response = request
-            .send()
-            .await
-            .map_err(|error| error.without_url().to_string())?;
+        let response = request.send().await?;
         if !response.status().is_success() {
-            return Err(format!("status {}", response.status().as_u16()));
+            return Err(FileError::Status(response.status()));
         }
         let headers = response.headers().clone();
         Ok((headers, read(response, max_bytes).await?))
     }
 
-    fn file_note(&self, link: &FileLink, fetched: Result<FetchedFile, String>) -> Block {
+    fn file_note(&self, link: &FileLink, fetched: Result<FetchedFile, FileError>) -> Block {
         let note = Fields::of_type(FILE_NOTE)
             .with("tool", &link.tool)
             .with("id", &link.id);
@@ -155,24 +177,26 @@ impl<C: Codec> Client<C> {
                 .with_some("name", file.name.as_ref())
                 .with("media_type", &file.media_type)
                 .with("data", &base64(&file.bytes.into())),
-            Err(why) => {
+            Err(error) => {
                 let secrets = self.secrets.iter();
-                let why = secrets.fold(why, |why, secret| redact_secret(&why, secret));
+                let text = secrets.fold(error.to_string(), |text, secret| {
+                    redact_secret(&text, secret)
+                });
                 note.with_some("name", link.name.as_ref())
-                    .with("error", &why)
+                    .with("error", &text)
             }
         };
         Block::Opaque(Raw::note(note.to_json()))
     }
 }
 
-async fn read(response: Response, max_bytes: u64) -> Result<Vec<u8>, String> {
+async fn read(response: Response, max_bytes: u64) -> Result<Vec<u8>, FileError> {
     let mut body = limit_size(response, max_bytes);
     let mut bytes = Vec::new();
     while let Some(chunk) = body.next().await {
         let chunk = chunk.map_err(|error| match error {
-            BodyError::Cut(error) => error.without_url().to_string(),
-            BodyError::TooLong(_) => format!("it has more than {max_bytes} bytes"),
+            BodyError::Cut(error) => error.into(),
+            BodyError::TooLong(_) => FileError::TooLong(max_bytes),
         })?;
         bytes.extend_from_slice(&chunk);
     }

@@ -15,7 +15,7 @@ use dormouse_proto::xml::Element;
 use super::arrival::Arrival;
 use super::{
     ChildEvent, Completion, Effect, Fact, HostRequest, Input, PlacedArrival, Read, Signal, State,
-    Verdict, evolve,
+    Verdict, VerdictError, evolve,
 };
 use crate::table::placement::Placement;
 use crate::table::{NewDescriptor, unreadable_answer};
@@ -75,13 +75,13 @@ pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
 /// call begins before the process is resumed.
 ///
 /// # Errors
-/// Why the verdict does not apply: no such call is held, or the verdict is not valid for it.
+/// [`VerdictError`] if no such call is held, or the verdict is not valid for it.
 pub fn record_verdict(
     state: &State,
     call: CallId,
     verdict: Verdict,
     now_ms: u64,
-) -> Result<Vec<Fact>, String> {
+) -> Result<Vec<Fact>, VerdictError> {
     let mut draft = Draft::new(state, now_ms);
     draft.expire_held_calls(now_ms);
     draft.apply_verdict(call, verdict)?;

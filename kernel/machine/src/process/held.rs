@@ -13,8 +13,8 @@
 use std::sync::Arc;
 
 use dormouse_program::AskedCall;
-use dormouse_program::ValueSchema;
-use dormouse_proto::id::CallId;
+use dormouse_program::{ValueSchema, Violation};
+use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::record::{
     ArgumentEdit, CallFact, Caller, EditedArguments, Gate, Hold, HoldReason, PendingCall, Phase,
 };
@@ -64,35 +64,106 @@ pub struct Question {
     pub schema: Option<ValueSchema>,
 }
 
+/// Why the verdict of a person does not apply, and what is valid.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum VerdictError {
+    /// The process holds no such call.
+    #[error(
+        "process {pid} holds no call {call}: it was answered before, has expired, or its turn has \
+         ended"
+    )]
+    NotHeld {
+        /// The process, by the number that it has within its tree.
+        pid: Pid,
+        /// The call.
+        call: CallId,
+    },
+    /// The call is a question, which cannot be approved.
+    #[error("call {0} is a question: answer it with a value, or refuse it")]
+    IsQuestion(CallId),
+    /// The call is no question, so it has no answer.
+    #[error("call {call} of `{tool}` is no question: approve or refuse it")]
+    NoQuestion {
+        /// The call.
+        call: CallId,
+        /// Name of its tool, as given to the model.
+        tool: Arc<str>,
+    },
+    /// The arguments of the person are not JSON. The text is that of the parser.
+    #[error("the edited arguments are not JSON: {0}")]
+    EditNotJson(String),
+    /// The arguments of the person are JSON, but no object.
+    #[error("the edited arguments must be a JSON object, such as {{\"path\": \"a.txt\"}}")]
+    EditNoObject,
+    /// The question cannot be read any more.
+    #[error(transparent)]
+    Question(Refusal),
+    /// The process has no tool any more that asks the question.
+    #[error("the tool of the question is gone")]
+    NoTool,
+    /// The value is no answer to the question.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+}
+
+/// Why a value is no answer to a question, and what is valid.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// The value is none of the choices.
+    #[error("{value} is none of the choices. Valid: {}", quote_all(choices))]
+    NoChoice {
+        /// The value.
+        value: Value,
+        /// The choices.
+        choices: Vec<String>,
+    },
+    /// The schema of the question does not accept the value.
+    #[error(
+        "the value does not match the schema of the question: {}. The schema: {}",
+        join_all(violations),
+        schema.json()
+    )]
+    Schema {
+        /// The parts that the schema does not accept.
+        violations: Vec<Violation>,
+        /// The schema.
+        schema: ValueSchema,
+    },
+}
+
+fn quote_all(choices: &[String]) -> String {
+    let choices: Vec<_> = choices.iter().map(|choice| format!("{choice:?}")).collect();
+    choices.join(", ")
+}
+
+fn join_all(violations: &[Violation]) -> String {
+    let violations: Vec<_> = violations.iter().map(ToString::to_string).collect();
+    violations.join("; ")
+}
+
 impl Question {
     /// Checks an answer.
     ///
     /// # Errors
-    /// What is wrong, and what is valid.
-    pub fn check(&self, value: &Value) -> Result<(), String> {
+    /// [`AnswerError`].
+    pub fn check(&self, value: &Value) -> Result<(), AnswerError> {
         let is_choice = |choice: &String| value.as_str() == Some(choice);
         if !self.choices.is_empty() && !self.choices.iter().any(is_choice) {
-            let choices: Vec<_> = self
-                .choices
-                .iter()
-                .map(|choice| format!("{choice:?}"))
-                .collect();
-            return Err(format!(
-                "{value} is none of the choices. Valid: {}",
-                choices.join(", ")
-            ));
+            return Err(AnswerError::NoChoice {
+                value: value.clone(),
+                choices: self.choices.clone(),
+            });
         }
         let Some(schema) = &self.schema else {
             return Ok(());
         };
-        schema.check(value).map_err(|violations| {
-            let violations: Vec<_> = violations.iter().map(ToString::to_string).collect();
-            format!(
-                "the value does not match the schema of the question: {}. The schema: {}",
-                violations.join("; "),
-                schema.json()
-            )
-        })
+        schema
+            .check(value)
+            .map_err(|violations| AnswerError::Schema {
+                violations,
+                schema: schema.clone(),
+            })
     }
 }
 
@@ -171,7 +242,7 @@ impl Draft {
         let goes_on = has_expired || applied.is_ok();
         let answer = match applied {
             Ok(()) => Answer::shown("Answered."),
-            Err(reason) => Answer::failed(reason),
+            Err(error) => Answer::failed(error.to_string()),
         };
         self.schedule(Effect::AnswerHost { request_id, answer });
         if goes_on {
@@ -179,20 +250,20 @@ impl Draft {
         }
     }
 
-    pub(super) fn apply_verdict(&mut self, call: CallId, verdict: Verdict) -> Result<(), String> {
+    pub(super) fn apply_verdict(
+        &mut self,
+        call: CallId,
+        verdict: Verdict,
+    ) -> Result<(), VerdictError> {
         let (pending_call, hold) = self.find_held_call(call)?;
         let is_question = hold.reason == HoldReason::Question;
         let answered = match verdict {
             Verdict::Approve { .. } if is_question => {
-                return Err(format!(
-                    "call {call} is a question: answer it with a value, or refuse it"
-                ));
+                return Err(VerdictError::IsQuestion(call));
             }
             Verdict::Answer { .. } if !is_question => {
-                return Err(format!(
-                    "call {call} of `{}` is no question: approve or refuse it",
-                    pending_call.tool
-                ));
+                let tool = pending_call.tool;
+                return Err(VerdictError::NoQuestion { call, tool });
             }
             Verdict::Approve { args } => {
                 let edited = args.map(|args| edited_arguments(&pending_call, &args));
@@ -218,24 +289,20 @@ impl Draft {
         Ok(())
     }
 
-    fn find_held_call(&self, call: CallId) -> Result<(PendingCall, Hold), String> {
+    fn find_held_call(&self, call: CallId) -> Result<(PendingCall, Hold), VerdictError> {
         let mut held = self.state.phase.held_calls();
         let found = held.find(|(pending_call, _)| pending_call.call == call);
         let found = found.map(|(pending_call, hold)| (pending_call.clone(), hold.clone()));
-        found.ok_or_else(|| {
-            format!(
-                "process {} holds no call {call}: it was answered before, has expired, or its turn \
-                 has ended",
-                self.state.pid
-            )
-        })
+        let pid = self.state.pid;
+        found.ok_or(VerdictError::NotHeld { pid, call })
     }
 
-    fn question_of(&self, pending_call: &PendingCall) -> Result<Question, String> {
+    fn question_of(&self, pending_call: &PendingCall) -> Result<Question, VerdictError> {
         match self.process_handler_of(pending_call) {
-            Some(ProcessHandler::AskUser(question)) => question(&pending_call.args)
-                .map_err(|refusal| Answer::from(refusal).text.to_string()),
-            _ => Err("the tool of the question is gone".to_owned()),
+            Some(ProcessHandler::AskUser(question)) => {
+                question(&pending_call.args).map_err(VerdictError::Question)
+            }
+            _ => Err(VerdictError::NoTool),
         }
     }
 
@@ -275,13 +342,11 @@ impl State {
 fn edited_arguments(
     pending_call: &PendingCall,
     args: &str,
-) -> Result<Option<EditedArguments>, String> {
-    let parsed: Value = serde_json::from_str(args)
-        .map_err(|error| format!("the edited arguments are not JSON: {error}"))?;
+) -> Result<Option<EditedArguments>, VerdictError> {
+    let parsed: Value =
+        serde_json::from_str(args).map_err(|error| VerdictError::EditNotJson(error.to_string()))?;
     if !parsed.is_object() {
-        return Err(
-            "the edited arguments must be a JSON object, such as {\"path\": \"a.txt\"}".into(),
-        );
+        return Err(VerdictError::EditNoObject);
     }
     if serde_json::from_str(&pending_call.args).is_ok_and(|original: Value| original == parsed) {
         return Ok(None);

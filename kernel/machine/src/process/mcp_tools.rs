@@ -214,7 +214,7 @@ impl ToolList {
         let server = Some(offer.server.clone());
         let name = offer.name.clone();
         self.external.push(ExternalTool {
-            given: spec.name.clone(),
+            name_for_model: spec.name.clone(),
             server,
             name,
             policy,

@@ -84,8 +84,8 @@ pub(super) struct PendingReads {
     arrivals: usize,
     /// Number of descriptors that a model summarizes without being asked.
     summaries: usize,
-    /// The compaction that the process waits for.
-    compaction: Option<RunningCompaction>,
+    /// The compaction that the process waits for. It is rare and large, so it is boxed.
+    compaction: Option<Box<RunningCompaction>>,
     /// Outputs that become descriptors and wait for the output of an earlier call.
     waiting_outputs: Vec<(CallId, PlacedOutput)>,
     /// The reply that is being read, and its call.
@@ -159,16 +159,16 @@ impl PendingReads {
 
     /// The compaction that the process waits for.
     pub(super) fn compaction(&self) -> Option<&RunningCompaction> {
-        self.compaction.as_ref()
+        self.compaction.as_deref()
     }
 
     pub(super) fn set_compaction(&mut self, compaction: RunningCompaction) {
-        self.compaction = Some(compaction);
+        self.compaction = Some(Box::new(compaction));
     }
 
     /// Removes and returns the compaction that the process waits for.
     pub(super) fn take_compaction(&mut self) -> Option<RunningCompaction> {
-        self.compaction.take()
+        self.compaction.take().map(|compaction| *compaction)
     }
 
     fn finish_arrival(&mut self) {

@@ -28,6 +28,17 @@ use dormouse_program::{Program, VALUE, ValueSchema, Violation};
 /// How much of the last refusal the message of a failed turn quotes, in characters.
 const QUOTED_CHARS: usize = 1_000;
 
+/// Why a submitted value is not the result of the process. The model reads it.
+#[derive(Debug, thiserror::Error)]
+enum ResultError {
+    #[error("This process has no result schema.")]
+    NoSchema,
+    #[error("The arguments are not JSON: {0}")]
+    NotJson(#[from] serde_json::Error),
+    #[error("{}", describe_violations(_0))]
+    Schema(Vec<Violation>),
+}
+
 /// Asks a new process for a result of this schema, in place of that of its program.
 pub(super) fn require_result(
     image: &mut Image,
@@ -77,29 +88,28 @@ impl Draft {
                 self.emit(TurnFact::ResultSubmitted { value });
                 Answer::shown("The result was accepted.")
             }
-            Err(wrong) => {
+            Err(error) => {
                 self.emit(TurnFact::ResultRefused);
                 let attempts = self.describe_attempts();
                 Answer::failed(format!(
-                    "The result was not accepted ({attempts}).\n{wrong}"
+                    "The result was not accepted ({attempts}).\n{error}"
                 ))
             }
         };
         self.answer_in_full(call, answer);
     }
 
-    /// The submitted value, or what is wrong with it.
-    fn check_result(&self, args: &str) -> Result<Value, String> {
+    /// The submitted value.
+    fn check_result(&self, args: &str) -> Result<Value, ResultError> {
         let Some(ResultTool { arguments, .. }) = self.state.toolbox.result_tool() else {
-            return Err("This process has no result schema.".to_owned());
+            return Err(ResultError::NoSchema);
         };
-        let mut args: Value = serde_json::from_str(args)
-            .map_err(|error| format!("The arguments are not JSON: {error}"))?;
+        let mut args: Value = serde_json::from_str(args)?;
         if let Err(violations) = arguments.check(&args) {
             // Models also send the JSON of the value as a string.
             let Some(decoded) = decode_value(&args).filter(|args| arguments.check(args).is_ok())
             else {
-                return Err(describe_violations(&violations));
+                return Err(ResultError::Schema(violations));
             };
             args = decoded;
         }

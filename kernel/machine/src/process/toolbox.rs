@@ -215,14 +215,16 @@ impl Toolbox {
             ))
         });
         let kernel_bindings: BTreeMap<_, _> = kernel_bindings.collect();
-        let find_binding =
-            |shown_name: &str| match external.iter().find(|tool| *tool.given == *shown_name) {
+        let find_binding = |name: &str| {
+            let mut external = external.iter();
+            match external.find(|tool| *tool.name_for_model == *name) {
                 Some(tool) => Some(ToolBinding {
                     tool: BoundTool::External(tool.clone()),
                     access: tool.policy.access,
                 }),
-                None => kernel_bindings.get(shown_name).cloned(),
-            };
+                None => kernel_bindings.get(name).cloned(),
+            }
+        };
         let bindings: BTreeMap<_, _> = specs
             .iter()
             .filter_map(|spec| Some((spec.name.clone(), find_binding(&spec.name)?)))
@@ -341,7 +343,7 @@ fn bind_tool(
     let spec = apply_overrides(spec, enabled);
     let access = enabled.access.unwrap_or(default_access);
     if let BoundTool::External(external) = &mut tool {
-        external.given = spec.name.clone();
+        external.name_for_model = spec.name.clone();
         external.policy.access = access;
     }
     Some((spec, ToolBinding { tool, access }))
@@ -402,7 +404,7 @@ fn find_tool(
     };
     let name = spec.name.clone();
     let external = ExternalTool {
-        given: name.clone(),
+        name_for_model: name.clone(),
         server: None,
         name,
         policy,

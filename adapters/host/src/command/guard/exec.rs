@@ -1,7 +1,9 @@
 //! Limits and confines the calling process, then executes the command in it. The process has a
 //! session of its own, and is killed if its guard dies.
 
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -12,33 +14,54 @@ use super::super::confine::Processes;
 use super::super::limits;
 use super::{CARRIED_PREFIX, GuardArguments, NOT_STARTED_CODE, report_error};
 
+/// Why the command was not started.
+#[derive(Debug, thiserror::Error)]
+enum ExecError {
+    #[error("the arguments of the guard are not valid")]
+    Arguments,
+    #[error("the arguments of the guard name no command")]
+    NoCommand,
+    #[error("{} could not be {step}: {source}", program.display())]
+    Step {
+        program: OsString,
+        /// What should have been done to the command, as a participle.
+        step: &'static str,
+        source: io::Error,
+    },
+    #[error("{} lost its guard", program.display())]
+    LostGuard { program: OsString },
+}
+
 /// Executes the command. Returns only if that fails, with the exit code.
 pub(super) fn run(arguments: Vec<OsString>) -> i32 {
     match exec_command(arguments) {
         Ok(never) => match never {},
-        Err(why) => {
-            report_error(&why);
+        Err(error) => {
+            report_error(&error.to_string());
             NOT_STARTED_CODE
         }
     }
 }
 
-fn exec_command(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
+fn exec_command(arguments: Vec<OsString>) -> Result<Infallible, ExecError> {
     let (guard_arguments, command) =
-        GuardArguments::parse(arguments).ok_or("the arguments of the guard are not valid")?;
-    let (program, arguments) = command
-        .split_first()
-        .ok_or("the arguments of the guard name no command")?;
-    let step_error = |doing: &str| {
-        let doing = doing.to_owned();
-        move |error: std::io::Error| format!("{} could not be {doing}: {error}", program.display())
+        GuardArguments::parse(arguments).ok_or(ExecError::Arguments)?;
+    let (program, arguments) = command.split_first().ok_or(ExecError::NoCommand)?;
+    let step_error = |step: &'static str| {
+        let program = program.clone();
+        move |source: io::Error| ExecError::Step {
+            program,
+            step,
+            source,
+        }
     };
     let guard = getppid();
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| step_error("guarded")(errno.into()))?;
     // If the guard ended before this process watched it, it is not the parent any more.
     if getppid() != guard || guard.is_none() {
-        return Err(format!("{} lost its guard", program.display()));
+        let program = program.clone();
+        return Err(ExecError::LostGuard { program });
     }
     setsid().map_err(|errno| step_error("given a session")(errno.into()))?;
     // If memory runs out, the system kills the command before its guard and the kernel. This is
