@@ -206,7 +206,7 @@ pub struct ProcessView {
     /// The tokens that the process itself has used.
     pub usage: Usage,
     /// The limits, use and reservations of the process and its descendants.
-    pub budget: Account,
+    pub budget: Arc<Account>,
     /// How much its tools produced, and how much of that entered the context.
     pub output_totals: OutputTotals,
     /// The calls of tools that the provider ran in the conversation, by tool.

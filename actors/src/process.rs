@@ -193,8 +193,9 @@ pub(crate) struct RunningProcess {
     waiting_slots: Vec<OwnedSemaphorePermit>,
     /// The tasks of the calls in flight.
     call_tasks: BTreeMap<CallId, JoinHandle<()>>,
-    /// The tasks of summaries that no call waits for. Dropping the set aborts them.
-    summary_tasks: JoinSet<()>,
+    /// The tasks of summaries that no call waits for, since the first one. Dropping the set aborts
+    /// them.
+    summary_tasks: Option<JoinSet<()>>,
     incoming_reads: IncomingReads,
     /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
@@ -260,7 +261,7 @@ impl Actor for ProcessActor {
             pending_commits: VecDeque::new(),
             waiting_slots: Vec::new(),
             call_tasks: BTreeMap::new(),
-            summary_tasks: JoinSet::new(),
+            summary_tasks: None,
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,
             alarm: None,
@@ -309,7 +310,9 @@ impl Actor for ProcessActor {
         for task in tasks.chain(running.incoming_reads.abort()) {
             let _ = task.await;
         }
-        running.summary_tasks.shutdown().await;
+        if let Some(summary_tasks) = &mut running.summary_tasks {
+            summary_tasks.shutdown().await;
+        }
         Ok(())
     }
 }

@@ -63,7 +63,7 @@ impl Run {
             .for_each(|fact| evolve(&mut replayed, fact));
         assert_eq!(replayed, self.state, "DUR-2");
         let stored = Account::new(self.state.image().budget, self.state.image().usage);
-        assert_eq!(&stored, self.state.budget(), "an image holds all of it");
+        assert_eq!(stored, **self.state.budget(), "an image holds all of it");
     }
 
     pub(crate) fn reply(&mut self, usage: Usage, calls: &[(&str, &str)]) {

@@ -418,7 +418,8 @@ impl Tree {
             if node.exit.is_none() {
                 let children = living.iter().filter_map(|child| {
                     let (parent, call, index) = self.nodes[child].parent?;
-                    (parent == *pid).then(|| ((call, index), self.nodes[child].state.budget()))
+                    (parent == *pid)
+                        .then(|| ((call, index), self.nodes[child].state.budget().as_ref()))
                 });
                 account
                     .check(children)

@@ -153,9 +153,10 @@ impl RunningProcess {
         let call = (request, BTreeMap::new());
         let work = self.call_model(call, model, DeltaSink::Discard, &self.turn_span());
         let myself = self.myself.clone();
+        let summary_tasks = self.summary_tasks.get_or_insert_default();
         // The set keeps the results of finished tasks until they are taken out.
-        while self.summary_tasks.try_join_next().is_some() {}
-        self.summary_tasks.spawn(async move {
+        while summary_tasks.try_join_next().is_some() {}
+        summary_tasks.spawn(async move {
             let result = AssertUnwindSafe(work).catch_unwind().await;
             let result =
                 result.unwrap_or_else(|panic| model_failed(tool_call::panic_text(&*panic)));

@@ -105,7 +105,7 @@ impl World {
                 format!("{} of {}: {breach}", child.pid(), parent.pid()),
             )
         };
-        above.check([(place, below)]).map_err(broken)?;
+        above.check([(place, below.as_ref())]).map_err(broken)?;
         let is_in_time = above.limits().wall_time_ms.is_none_or(|limit| {
             let limit_below = below.limits().wall_time_ms;
             limit_below.is_some_and(|it| it <= limit)

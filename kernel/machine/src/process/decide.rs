@@ -52,6 +52,7 @@ pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
     let is_resume = matches!(input, Input::Signal(Signal::Resume));
     draft.handle_input(input);
     draft.update_clock();
+    draft.state.pending_reads.shrink();
     let wake = draft.state.next_wake_ms();
     if let Some(at_ms) = wake.filter(|_| is_resume || wake != wake_before) {
         draft.schedule(Effect::WakeAt { at_ms });

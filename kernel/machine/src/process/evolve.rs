@@ -33,17 +33,17 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Call(fact) => evolve_call(state, fact),
         Fact::Child(fact) => evolve_child(state, fact),
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
-            state.budget.add_held_bytes(entry.content.len_bytes());
+            state.budget_mut().add_held_bytes(entry.content.len_bytes());
             state.table.insert(id.clone(), entry.clone());
         }
         Fact::Descriptor(DescriptorFact::Annotated { id, note }) => {
             state.table.annotate(id, note);
             if let Annotation::Summarized { usage, .. } = note {
-                state.budget.add_usage(*usage);
+                state.budget_mut().add_usage(*usage);
             }
         }
         Fact::Budget(change) => {
-            state.budget.apply(change);
+            state.budget_mut().apply(change);
             if let Change::Warned { text, .. } = change {
                 append_to_last_message(state, text);
             }
@@ -59,7 +59,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Exited { exit } => {
             state.background = OrdMap::new();
             state.alarms = OrdMap::new();
-            state.budget.close();
+            state.budget_mut().close();
             state.phase = Phase::Ended { exit: exit.clone() };
         }
         Fact::Noted { text } => append_to_last_message(state, text),
@@ -70,7 +70,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             kept,
             usage,
         } => {
-            state.budget.add_usage(*usage);
+            state.budget_mut().add_usage(*usage);
             compact(state, compacted, entry, summary, *kept);
         }
         Fact::WentToCompacted {
@@ -182,7 +182,7 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             usage,
             ..
         } => {
-            state.budget.add_usage(*usage);
+            state.budget_mut().add_usage(*usage);
             state.request_tokens = usage.all_input_tokens().saturating_add(usage.output_tokens);
             apply_reply(state, blocks, *stop);
         }
@@ -619,7 +619,8 @@ fn restored_mailbox(at_checkpoint: &[Mail], current: &Vector<Mail>) -> Vector<Ma
 /// use without an answer gets `answer`, so that the history stays valid.
 fn interrupt(state: &mut State, answer: &Answer) {
     state.epoch = state.epoch.saturating_add(1);
-    state.budget.abandon_calls(calls_in_flight(&state.phase));
+    let calls = calls_in_flight(&state.phase);
+    state.budget_mut().abandon_calls(calls);
     if let Phase::Acting { pending_calls, .. } = &mut state.phase {
         for pending_call in pending_calls {
             pending_call.answer.get_or_insert_with(|| answer.clone());

@@ -30,7 +30,7 @@ impl Decision {
     /// its result. Other reads stay in the decision. An arrival stays as well if an earlier arrival
     /// is still being read.
     pub fn read_inline(self, bytes: u64, now_ms: u64) -> Self {
-        let is_only_arrival = self.state.pending_reads.arrivals <= 1;
+        let is_only_arrival = self.state.pending_reads.arrivals() <= 1;
         self.perform_reads(now_ms, |read| {
             if read.call().is_none() && !is_only_arrival {
                 return None;
@@ -76,16 +76,21 @@ impl Decision {
 
 /// The pending reads of a process. They are not stored, since a process that is loaded from its
 /// journal requests its reads again. A comparison of states therefore ignores them.
+///
+/// A process has none for most of its life, and then they take a pointer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PendingReads {
+pub(super) struct PendingReads(Option<Box<Pending>>);
+
+#[derive(Clone, Debug, Default)]
+struct Pending {
     /// Calls with a pending read.
     calls: Vec<CallId>,
     /// Number of arrivals with a pending read.
     arrivals: usize,
     /// Number of descriptors that a model summarizes without being asked.
     summaries: usize,
-    /// The compaction that the process waits for. It is rare and large, so it is boxed.
-    compaction: Option<Box<RunningCompaction>>,
+    /// The compaction that the process waits for.
+    compaction: Option<RunningCompaction>,
     /// Outputs that become descriptors and wait for the output of an earlier call.
     waiting_outputs: Vec<(CallId, PlacedOutput)>,
     /// The reply that is being read, and its call.
@@ -96,90 +101,162 @@ pub(super) struct PendingReads {
 }
 
 impl PendingReads {
+    fn get(&self) -> Option<&Pending> {
+        self.0.as_deref()
+    }
+
+    fn get_mut(&mut self) -> Option<&mut Pending> {
+        self.0.as_deref_mut()
+    }
+
+    fn get_or_create(&mut self) -> &mut Pending {
+        self.0.get_or_insert_default()
+    }
+
+    /// Gives the memory back if nothing is pending. Called at the end of each decision.
+    pub(super) fn shrink(&mut self) {
+        if self.get().is_some_and(Pending::is_empty) {
+            self.0 = None;
+        }
+    }
+
     pub(super) fn is_reading(&self, call: CallId) -> bool {
-        self.calls.contains(&call)
+        self.get()
+            .is_some_and(|pending| pending.calls.contains(&call))
     }
 
     /// Whether a call is being read for, or an output waits for that of an earlier call.
     pub(super) fn has_call_reads(&self) -> bool {
-        !self.calls.is_empty() || !self.waiting_outputs.is_empty()
+        self.get()
+            .is_some_and(|pending| !pending.calls.is_empty() || !pending.waiting_outputs.is_empty())
+    }
+
+    fn arrivals(&self) -> usize {
+        self.get().map_or(0, |pending| pending.arrivals)
     }
 
     /// Whether an arrival is being read.
     pub(super) fn has_arrivals(&self) -> bool {
-        self.arrivals > 0
+        self.arrivals() > 0
     }
 
     /// Whether a model summarizes a descriptor without being asked.
     pub(super) fn has_summaries(&self) -> bool {
-        self.summaries > 0
+        self.get().is_some_and(|pending| pending.summaries > 0)
     }
 
     pub(super) fn add_summary(&mut self) {
-        self.summaries += 1;
+        self.get_or_create().summaries += 1;
     }
 
     pub(super) fn finish_summary(&mut self) {
-        self.summaries = self.summaries.saturating_sub(1);
+        if let Some(pending) = self.get_mut() {
+            pending.summaries = pending.summaries.saturating_sub(1);
+        }
     }
 
     fn add_read(&mut self, call: Option<CallId>) {
+        let pending = self.get_or_create();
         match call {
-            Some(call) => self.calls.push(call),
-            None => self.arrivals += 1,
+            Some(call) => pending.calls.push(call),
+            None => pending.arrivals += 1,
         }
     }
 
     /// Removes the pending reads of all calls, since the calls are abandoned. Reads of arrivals
     /// continue.
     pub(super) fn drop_call_reads(&mut self) {
-        self.calls.clear();
-        self.compaction = None;
-        self.waiting_outputs.clear();
-        self.calls_to_repeat.clear();
+        if let Some(pending) = self.get_mut() {
+            pending.calls.clear();
+            pending.compaction = None;
+            pending.waiting_outputs.clear();
+            pending.calls_to_repeat.clear();
+        }
     }
 
     pub(super) fn set_reply(&mut self, call: CallId, reply: Arc<Reply>) {
-        self.reply = Some((call, reply));
+        self.get_or_create().reply = Some((call, reply));
     }
 
     /// Removes and returns the reply that is being read, and its call.
     pub(super) fn take_reply(&mut self) -> Option<(CallId, Arc<Reply>)> {
-        self.reply.take()
+        self.get_mut()?.reply.take()
     }
 
     pub(super) fn queue_repeat(&mut self, call: CallId) {
-        self.calls_to_repeat.push(call);
+        self.get_or_create().calls_to_repeat.push(call);
     }
 
     /// Removes and returns the calls that are to be repeated.
     pub(super) fn take_calls_to_repeat(&mut self) -> Vec<CallId> {
-        std::mem::take(&mut self.calls_to_repeat)
+        let pending = self.get_mut();
+        pending.map_or_else(Vec::new, |pending| {
+            std::mem::take(&mut pending.calls_to_repeat)
+        })
     }
 
     /// The compaction that the process waits for.
     pub(super) fn compaction(&self) -> Option<&RunningCompaction> {
-        self.compaction.as_deref()
+        self.get()?.compaction.as_ref()
     }
 
     pub(super) fn set_compaction(&mut self, compaction: RunningCompaction) {
-        self.compaction = Some(Box::new(compaction));
+        self.get_or_create().compaction = Some(compaction);
     }
 
     /// Removes and returns the compaction that the process waits for.
     pub(super) fn take_compaction(&mut self) -> Option<RunningCompaction> {
-        self.compaction.take().map(|compaction| *compaction)
+        self.get_mut()?.compaction.take()
     }
 
     fn finish_arrival(&mut self) {
-        self.arrivals = self.arrivals.saturating_sub(1);
+        if let Some(pending) = self.get_mut() {
+            pending.arrivals = pending.arrivals.saturating_sub(1);
+        }
     }
 
     /// Removes the pending read of a call. Returns whether there was one.
     pub(super) fn finish_call_read(&mut self, call: CallId) -> bool {
-        let before = self.calls.len();
-        self.calls.retain(|reading_call| *reading_call != call);
-        self.calls.len() < before
+        let Some(pending) = self.get_mut() else {
+            return false;
+        };
+        let before = pending.calls.len();
+        pending.calls.retain(|reading_call| *reading_call != call);
+        pending.calls.len() < before
+    }
+
+    fn add_waiting_output(&mut self, call: CallId, output: PlacedOutput) {
+        self.get_or_create().waiting_outputs.push((call, output));
+    }
+
+    fn waiting_outputs(&self) -> &[(CallId, PlacedOutput)] {
+        self.get().map_or(&[], |pending| &pending.waiting_outputs)
+    }
+
+    /// Removes and returns the waiting output at this index.
+    fn take_waiting_output(&mut self, at: usize) -> Option<(CallId, PlacedOutput)> {
+        Some(self.get_mut()?.waiting_outputs.remove(at))
+    }
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        let Self {
+            calls,
+            arrivals,
+            summaries,
+            compaction,
+            waiting_outputs,
+            reply,
+            calls_to_repeat,
+        } = self;
+        calls.is_empty()
+            && *arrivals == 0
+            && *summaries == 0
+            && compaction.is_none()
+            && waiting_outputs.is_empty()
+            && reply.is_none()
+            && calls_to_repeat.is_empty()
     }
 }
 
@@ -304,10 +381,7 @@ impl Draft {
             ReadResult::Spawn(pending) => self.handle_checked_spawn(call, pending),
             ReadResult::Message(pending) => self.handle_checked_message(call, pending),
             ReadResult::Output(output) => {
-                self.state
-                    .pending_reads
-                    .waiting_outputs
-                    .push((call, output));
+                self.state.pending_reads.add_waiting_output(call, output);
                 self.answer_waiting_outputs();
             }
             ReadResult::EndedChildren(ended) => self.answer_with_children(call, ended),
@@ -330,12 +404,14 @@ impl Draft {
     /// order of the calls, whichever tool ends first.
     pub(super) fn answer_waiting_outputs(&mut self) {
         loop {
-            let waiting = &self.state.pending_reads.waiting_outputs;
+            let waiting = self.state.pending_reads.waiting_outputs();
             let ready = waiting.iter().position(|(call, output)| {
                 !output.opens_descriptor() || !self.is_earlier_tool_running(*call)
             });
-            let Some(at) = ready else { return };
-            let (call, output) = self.state.pending_reads.waiting_outputs.remove(at);
+            let reads = &mut self.state.pending_reads;
+            let Some((call, output)) = ready.and_then(|at| reads.take_waiting_output(at)) else {
+                return;
+            };
             if self.state.unanswered_call(call).is_some() {
                 self.answer_output(call, output);
             }

@@ -81,7 +81,8 @@ pub struct State {
     pub(super) phase: Phase,
     /// Whether the process is running or stopped.
     pub(super) control: Control,
-    pub(super) budget: Account,
+    /// Shared with the views of the process.
+    pub(super) budget: Arc<Account>,
     /// Characters that tools produced, and how many of them entered the context.
     pub(super) output_totals: OutputTotals,
     /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
@@ -195,7 +196,7 @@ impl State {
             iterations: image.iterations,
             phase: image.phase,
             control: image.control,
-            budget: Account::new(image.budget, image.usage),
+            budget: Arc::new(Account::new(image.budget, image.usage)),
             output_totals: image.output_totals,
             restores: image.restores,
             compacted: image.compacted,
@@ -552,8 +553,13 @@ impl State {
 
     /// The account of the process: limits, usage and reservations of its subtree.
     #[must_use]
-    pub fn budget(&self) -> &Account {
+    pub fn budget(&self) -> &Arc<Account> {
         &self.budget
+    }
+
+    /// The account, to be changed. A view that shares it keeps the earlier one.
+    pub(super) fn budget_mut(&mut self) -> &mut Account {
+        Arc::make_mut(&mut self.budget)
     }
 
     /// Characters that tools produced, and how many of them entered the context.
