@@ -8,7 +8,7 @@ mod http;
 mod kept;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -37,7 +37,12 @@ use crate::store_key::Key;
 /// too large for a context comes back as a descriptor, which the client reads page by page. No
 /// model is asked.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    override_usage = "dormouse mcp [OPTIONS] -- <COMMAND>...\n       dormouse mcp [OPTIONS] --config \
+                      <FILE>\n       dormouse mcp [OPTIONS] <PROGRAM>\n       dormouse mcp \
+                      install|login|logout"
+)]
 pub(crate) struct Mcp {
     #[command(subcommand)]
     pub(crate) command: Option<McpCommand>,
@@ -128,8 +133,11 @@ pub(crate) struct Mcp {
 /// What `dormouse mcp` does other than to serve.
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
+    /// Add a server, behind `dormouse mcp`, to the configuration of editors and coding agents.
     Install(Install),
+    /// Log in to a server that asks for OAuth.
     Login(Login),
+    /// Delete the token of a server.
     Logout(Logout),
 }
 
@@ -153,6 +161,14 @@ impl From<ToolSet> for DescriptorTools {
 
 /// At most this many bytes of contents stay in memory; the rest is read from the store.
 const RESIDENT_BYTES: u64 = 64 << 20;
+
+/// The failure for a program that does not exist: perhaps the command of a server without its `--`.
+fn no_such_program(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::Usage(format!(
+        "there is no program file {path}. A command is written behind --: dormouse mcp -- {path} …"
+    ))
+}
 
 /// Serves until the input ends, or until a signal stops the program. The commands of the tools end
 /// with it.
@@ -202,6 +218,7 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     let kernel = kernel.build().await?;
     let program = match (&servers, &args.program) {
         (Some(servers), _) => servers.program(&kernel, &args)?,
+        (None, Some(program)) if !program.exists() => return Err(no_such_program(program)),
         (None, Some(program)) => load_program(&kernel, program)?,
         (None, None) => {
             return Err(Failure::Usage(

@@ -7,6 +7,7 @@ mod change;
 mod clients;
 mod document;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -262,10 +263,17 @@ fn check_names(names: &[String], opened: &[Configuration]) -> Result<(), Failure
         .find(|name| !known().any(|known| known == *name))
     {
         None => Ok(()),
-        Some(absent) => Err(Failure::Usage(format!(
-            "no client has a server '{absent}'. There are: {}",
-            known().collect::<Vec<_>>().join(", ")
-        ))),
+        Some(absent) => {
+            // Several clients can have a server of one name.
+            let known: BTreeSet<_> = known().collect();
+            let known = match known.is_empty() {
+                true => "None of them has a server".to_owned(),
+                false => format!("There are: {}", Vec::from_iter(known).join(", ")),
+            };
+            Err(Failure::Usage(format!(
+                "no client has a server '{absent}'. {known}"
+            )))
+        }
     }
 }
 

@@ -392,6 +392,46 @@ fn thinking_that_a_provider_binds_to_compacted_messages_becomes_text() {
     );
 }
 
+/// A note that names the container in which the provider's tools run code.
+fn container(id: &str) -> Block {
+    let note = format!(r#"{{"type":"container","id":"{id}"}}"#);
+    Block::Opaque(Raw::note(note))
+}
+
+#[test]
+fn the_latest_container_stays_in_the_conversation() {
+    let mut run = begun();
+    run.converse(1..=2);
+    for id in ["c1", "c2"] {
+        run.hear(&said(3));
+        let blocks = vec![Block::text("ran"), container(id)];
+        run.say_blocks(blocks, 400, StopReason::EndTurn);
+    }
+    let containers = |run: &Replay| -> Vec<Block> {
+        let messages = run.state.messages().iter();
+        let blocks = messages.flat_map(|message| message.blocks.clone());
+        blocks
+            .filter(|block| matches!(block, Block::Opaque(_)))
+            .collect()
+    };
+    run.fill(5..=8);
+    run.hear("go on");
+    assert_eq!(run.compactions(), 1);
+    assert_eq!(containers(&run), [container("c2")]);
+    let summary = &run.state.messages()[0];
+    assert!(!summary.text().contains("c2"), "{}", summary.text());
+    // Also where the newest messages stay as text, or none of them.
+    run.say("on", 600, StopReason::ContextWindow);
+    assert_eq!(run.compactions(), 2);
+    assert_eq!(containers(&run), [container("c2")]);
+    // The note is no text that could leave the summary.
+    run.refuse();
+    assert_eq!(run.state.messages().len(), 1);
+    assert_eq!(containers(&run), [container("c2")]);
+    run.hear("go on");
+    assert_eq!(containers(&run), [container("c2")]);
+}
+
 fn summarized(pending: PendingSummary, text: &str) -> Input {
     Input::Summarized {
         pending,

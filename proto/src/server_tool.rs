@@ -13,7 +13,7 @@ use serde_json::Value;
 pub use self::output::{Media, Output};
 pub(crate) use self::summary::SummaryCell;
 pub use self::summary::{MediaSummary, ServerBlockSummary, server_summaries};
-use crate::message::{Block, Raw};
+use crate::message::{Block, Message, Raw};
 
 /// The field of a kept Gemini part that holds what the response says next to its parts. It is not
 /// part of what is sent back.
@@ -22,6 +22,34 @@ pub const GEMINI_METADATA: [&str; 2] = ["groundingMetadata", "urlContextMetadata
 /// The type of the note ([`Raw::NOTE`]) that keeps a file which the provider's tools made: `tool`,
 /// `id`, perhaps `name`, and `media_type` with `data` (base64), or else `error`.
 pub const FILE_NOTE: &str = "file";
+
+/// The type of the note ([`Raw::NOTE`]) that names the container in which tools of Anthropic run
+/// code: `id`, perhaps `expires_at`. Requests name the latest one, so it concerns the conversation,
+/// and stays in it when the reply that brought it leaves.
+pub const CONTAINER_NOTE: &str = "container";
+
+/// The JSON text of a note that names a container; none if the block is another one. O(1).
+#[must_use]
+pub fn container_note(block: &Block) -> Option<&str> {
+    // Other notes can be large, and `type` is the first field of each.
+    let is_container = |json: &&str| {
+        let kind = json.strip_prefix("{\"type\":\"");
+        kind.and_then(|json| json.strip_prefix(CONTAINER_NOTE))
+            .is_some_and(|rest| rest.starts_with('"'))
+    };
+    Raw::note_in(block).filter(is_container)
+}
+
+/// The note of the latest container that `messages` name, if they name one. O(blocks).
+#[must_use]
+pub fn latest_container_note<'a>(
+    messages: impl DoubleEndedIterator<Item = &'a Message>,
+) -> Option<&'a Block> {
+    messages
+        .rev()
+        .flat_map(|message| message.blocks.iter().rev())
+        .find(|block| container_note(block).is_some())
+}
 
 /// What one block says about a tool that the provider ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use dormouse::message::{Block, Raw};
 use dormouse::model::{Delta, ModelError, ModelErrorKind, Reply, Request, TokenCount};
 use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
+use dormouse::server_tool::container_note;
 use dormouse::{Event, Kernel, Process, ProcessView};
 use dormouse_tests::{FnModel, asks, says};
 use futures_util::future::{BoxFuture, ready};
@@ -184,6 +185,40 @@ async fn a_model_that_cannot_be_sent_the_history_is_passed_over() {
         let exit = start(&kernel, &of(provider)).await.wait().await.unwrap();
         assert!(exit.message.ends_with(message), "{}", exit.message);
         assert_eq!(*asked.lock().unwrap(), expected, "{provider}");
+    }
+}
+
+#[tokio::test]
+async fn a_container_of_the_providers_tools_is_named_at_its_own_server_only() {
+    let noted = |request: &Request| {
+        let mut blocks = request.messages.iter().flat_map(|message| &message.blocks);
+        blocks.any(|block| container_note(block).is_some())
+    };
+    for (elsewhere, named) in [("base_url = \"http://localhost:1\"\n", false), ("", true)] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let model = FnModel(move |request: Request| {
+            let name = request.model.to_string();
+            seen.lock().unwrap().push((name, noted(&request)));
+            let mut calls = asks(&[("list_fds", "{}")]);
+            let note = r#"{"type":"container","id":"c1"}"#;
+            calls.blocks.push(Block::Opaque(Raw::note(note)));
+            ready(match (&*request.model, request.messages.len()) {
+                ("a", 1) => Ok(calls),
+                ("a", _) => fails(ModelErrorKind::Authentication),
+                _ => Ok(says("done")),
+            })
+        });
+        let kernel = Kernel::builder().provider("anthropic", Arc::new(model));
+        let kernel = kernel.build().await.unwrap();
+        let of = |name: &str| format!("name = \"{name}\"\nprovider = \"anthropic\"\n");
+        let (a, b) = (of("a"), of("b"));
+        let models = format!("[model]\n{a}[[model.fallback]]\n{b}{elsewhere}");
+        let exit = start(&kernel, &models).await.wait().await.unwrap();
+        assert_eq!(&*exit.message, "done");
+        let expected = [("a", false), ("a", true), ("b", named)];
+        let expected = expected.map(|(model, named)| (model.to_owned(), named));
+        assert_eq!(*asked.lock().unwrap(), expected, "{elsewhere}");
     }
 }
 

@@ -42,8 +42,9 @@ fn model<C: Codec>(variable: &str, delivery: Delivery) -> Client<C> {
         .base_url(url)
         .api_key("sk-none")
         .delivery(delivery);
+    // A machine that does other things too needs minutes for a whole reply of 2,000 tokens.
     builder
-        .idle_timeout(Duration::from_secs(120))
+        .idle_timeout(Duration::from_secs(600))
         .build()
         .unwrap()
 }

@@ -250,6 +250,21 @@ fn what_was_imported_under_the_name_of_the_kept_process_is_not_served() {
 }
 
 #[test]
+fn a_command_without_its_dashes_is_told_where_they_belong() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, expected) in [
+        (&["mcp", "npx"][..], "dormouse mcp -- npx …"),
+        (
+            &["mcp", "npx", "server"],
+            "dormouse mcp [OPTIONS] -- <COMMAND>...",
+        ),
+    ] {
+        let ran = dormouse::run(dormouse::command(folder.path()).args(args));
+        assert!(ran.code == 2 && ran.err.contains(expected), "{ran:?}");
+    }
+}
+
+#[test]
 fn an_origin_that_no_browser_writes_is_refused() {
     for wrong in [
         "*",

@@ -106,7 +106,7 @@ fn servers_that_are_there_are_wrapped_once_and_keep_their_variables() {
     assert_eq!(cursor["mcpServers"]["far"]["url"], "https://h/mcp");
     let absent = install(home.path(), &["--wrap=nobody", "--client=cursor"]);
     assert!(
-        absent.code == 2 && absent.err.contains("git, far"),
+        absent.code == 2 && absent.err.contains("There are: far, git"),
         "{absent:?}"
     );
 }
@@ -120,6 +120,10 @@ fn what_cannot_be_done_says_why_and_leaves_the_files_alone() {
         (&[], "name a server after --"),
         (&["--client=emacs", "--", "x"], "known are: claude-desktop"),
         (&["--client=zed", "--", "x"], "zed is not found"),
+        (
+            &["--client=codex", "--wrap=git"],
+            "'git'. None of them has a server",
+        ),
     ] {
         let ran = install(home.path(), args);
         assert!(
@@ -128,4 +132,10 @@ fn what_cannot_be_done_says_why_and_leaves_the_files_alone() {
         );
     }
     assert_eq!(text(home.path(), ".codex/config.toml"), CODEX);
+    fs::write(home.path().join(".cursor/mcp.json"), CURSOR).unwrap();
+    let codex = "[mcp_servers.git]\ncommand = \"git-server\"\n";
+    fs::write(home.path().join(".codex/config.toml"), codex).unwrap();
+    let ran = install(home.path(), &["--wrap=got"]);
+    let expected = "no client has a server 'got'. There are: far, git\n";
+    assert!(ran.code == 2 && ran.err == expected, "{ran:?}");
 }

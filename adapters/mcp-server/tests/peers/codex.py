@@ -20,6 +20,7 @@ class Model:
         self.tools = tools
         self.outputs = {}
         self.offered = []
+        self.failure = ""
         model = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -35,7 +36,12 @@ class Model:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if not self.path.endswith("/responses"):
                     return self.reply(404, "application/json", "{}")
-                events = model.respond(json.loads(body))
+                try:
+                    events = model.respond(json.loads(body))
+                except LookupError as error:
+                    # Codex asks again, and the tools of a server that starts slowly may be there then.
+                    model.failure = str(error)
+                    return self.reply(503, "application/json", json.dumps({"error": {"message": model.failure}}))
                 text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
                 self.reply(200, "text/event-stream", text)
 
@@ -78,7 +84,7 @@ class Model:
                     return inner["name"], offered["name"]
             if offered.get("name", "").endswith(f"__{tool}"):
                 return offered["name"], None
-        raise SystemExit(f"Codex offers no tool {tool}: {[offered.get('name') for offered in self.offered]}")
+        raise LookupError(f"Codex offers no tool {tool}: {[offered.get('name') for offered in self.offered]}")
 
 
 def run(codex, command, tools):
@@ -98,13 +104,14 @@ wire_api = "responses"
 [mcp_servers.tools]
 command = {json.dumps(command[0])}
 args = {json.dumps(command[1:])}
+startup_timeout_sec = 60
 """)
         ended = subprocess.run(
             [codex, "exec", "--skip-git-repo-check", "--color", "never", "call the tools"], cwd=home, stdin=subprocess.DEVNULL,
             env={**os.environ, "CODEX_HOME": home, "NO_PROXY": "127.0.0.1"}, capture_output=True, text=True, timeout=240, check=False)
     missing = [tool for tool in tools if tool not in model.outputs]
     if missing:
-        raise SystemExit(f"Codex did not call {missing}:\n{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}")
+        raise SystemExit(f"Codex did not call {missing}: {model.failure}\n{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}")
     return model.outputs
 
 

@@ -2,8 +2,10 @@
 //! is shown nowhere else.
 //!
 //! Long lines are truncated, and [`LogLimit`] bounds the number of lines. If a server does not
-//! start, its last line is logged as an error, since that line usually says why.
+//! start, its last lines are logged as an error, since they usually say why. Not always the very last
+//! one does: Node ends with its version, npm with the name of a log.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,17 +19,21 @@ use super::protocol_handler::truncate_text;
 /// The longest part of a line that is kept, in bytes.
 const MAX_LINE_BYTES: usize = 2 << 10;
 
+/// The number of lines that are kept in case that the server does not start: a stack trace of Node,
+/// whose first lines say what is wrong.
+const LAST_LINES: usize = 20;
+
 /// How long to wait for the end of the output of a server that did not start.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Logs every line until the stream ends, and returns the last line that is not empty.
+/// Logs every line until the stream ends, and returns the last ones that are not empty.
 pub(super) async fn log_lines(
     server: Arc<str>,
     mut errors: impl AsyncRead + Unpin,
-) -> Option<String> {
+) -> VecDeque<String> {
     let mut chunk = vec![0; 8 << 10];
     let mut line = Vec::new();
-    let mut last = None;
+    let mut last = VecDeque::new();
     let mut log_limit = LogLimit::default();
     // A read error counts as the end of the stream.
     while let Ok(read @ 1..) = errors.read(&mut chunk).await {
@@ -35,33 +41,44 @@ pub(super) async fn log_lines(
             let room = MAX_LINE_BYTES.saturating_sub(line.len());
             line.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
-                last = log_line(&server, &mut line, &mut log_limit).or(last);
+                log_line(&server, &mut line, &mut last, &mut log_limit);
             }
         }
     }
-    log_line(&server, &mut line, &mut log_limit).or(last)
+    log_line(&server, &mut line, &mut last, &mut log_limit);
+    last
 }
 
-/// Logs a line unless it is empty, and clears the buffer for the next one.
-fn log_line(server: &str, line: &mut Vec<u8>, log_limit: &mut LogLimit) -> Option<String> {
+/// Logs a line and keeps it among the last ones, unless it is empty. Clears the buffer for the next
+/// line.
+fn log_line(
+    server: &str,
+    line: &mut Vec<u8>,
+    last: &mut VecDeque<String>,
+    log_limit: &mut LogLimit,
+) {
     let text = truncate_text(String::from_utf8_lossy(line).trim_end());
     line.clear();
     if text.is_empty() {
-        return None;
+        return;
     }
     if log_limit.admits(server) {
         tracing::info!(target: "dormouse_mcp::stderr", server, "{text}");
     }
-    Some(text)
+    if last.len() == LAST_LINES {
+        last.pop_front();
+    }
+    last.push_back(text);
 }
 
-/// Logs the last line of a server that did not start as an error.
-pub(super) async fn log_last_line(server: &str, stderr_task: JoinHandle<Option<String>>) {
-    if let Ok(Ok(Some(last))) = timeout(END_TIMEOUT, stderr_task).await {
-        tracing::error!(
-            server,
-            "the server did not start; the last line that it wrote: {last}"
-        );
+/// Logs the last lines of a server that did not start as an error.
+pub(super) async fn log_last_lines(server: &str, stderr_task: JoinHandle<VecDeque<String>>) {
+    let last = timeout(END_TIMEOUT, stderr_task).await;
+    if let Ok(Ok(last)) = last
+        && !last.is_empty()
+    {
+        let lines: String = last.iter().map(|line| format!("\n  {line}")).collect();
+        tracing::error!("the tool server `{server}` did not start; the last that it wrote:{lines}");
     }
 }
 
@@ -95,7 +112,8 @@ mod tests {
             "long".repeat(10_000)
         ))
         .await;
-        assert_eq!(last.as_deref(), Some("last"));
+        assert_eq!((last[0].as_str(), last.len()), ("one", 4));
+        assert_eq!(last[3], "last");
         let lines: Vec<&str> = traced.lines().collect();
         assert_eq!(lines.len(), 4, "{traced}");
         assert!(
@@ -112,7 +130,8 @@ mod tests {
     #[tokio::test]
     async fn the_log_lines_of_a_server_are_limited() {
         let (traced, last) = log_of(&("noise\n".repeat(5_000) + "last")).await;
-        assert_eq!(last.as_deref(), Some("last"));
+        let expected: Vec<_> = std::iter::repeat_n("noise", 19).chain(["last"]).collect();
+        assert_eq!(last, expected);
         let lines: Vec<&str> = traced.lines().collect();
         assert_eq!(
             lines.len(),
@@ -126,8 +145,8 @@ mod tests {
         );
     }
 
-    /// The log of a server that writes `written`, and the last line.
-    async fn log_of(written: &str) -> (String, Option<String>) {
+    /// The log of a server that writes `written`, and the last lines.
+    async fn log_of(written: &str) -> (String, VecDeque<String>) {
         let traced = LogBuffer::default();
         let writer = traced.clone();
         let subscriber = tracing_subscriber::fmt()

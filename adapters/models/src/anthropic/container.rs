@@ -3,7 +3,8 @@
 //! A reply names its container and says until when it lives. Later requests name it again, so that
 //! files and variables are still there; a request that answers a call which code in the container
 //! made is refused without it. The reply's name is kept as a note in its blocks, so it is stored
-//! with the conversation, and a fork or a restored process continues in the same container.
+//! with the conversation, and a fork or a restored process continues in the same container. A
+//! compaction moves the latest note into the summary.
 //!
 //! Requests name it after the messages: it changes from reply to reply, and what comes before the
 //! messages may not (HIST-1).
@@ -12,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::Request;
+use dormouse_proto::server_tool::{CONTAINER_NOTE, container_note, latest_container_note};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -31,7 +33,7 @@ impl Container {
     /// The note that keeps the container with the reply; none if it has no name.
     pub(super) fn into_note(self) -> Option<Block> {
         let id = self.id.filter(|id| !id.is_empty())?;
-        let note = Fields::of_type(CONTAINER)
+        let note = Fields::of_type(CONTAINER_NOTE)
             .with("id", &id)
             .with_some("expires_at", self.expires_at.as_ref());
         Some(Block::Opaque(Raw::note(note.to_json())))
@@ -39,10 +41,7 @@ impl Container {
 
     /// The container that a note names; none if the block is another one.
     fn of_note(block: &Block) -> Option<Self> {
-        // Other notes can be large, and this one was written here.
-        let is_container = |json: &&str| json.starts_with("{\"type\":\"container\"");
-        let json = Raw::note_in(block).filter(is_container)?;
-        let fields: Fields = serde_json::from_str(json).ok()?;
+        let fields: Fields = serde_json::from_str(container_note(block)?).ok()?;
         Some(Self {
             id: fields.text("id"),
             expires_at: fields.text("expires_at"),
@@ -65,11 +64,10 @@ pub(super) fn lenient<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Conta
 /// What a request says about its container: what the program says, with the name of the latest
 /// container unless the program names one itself.
 pub(super) fn of_request(request: &Request, now: SystemTime) -> Option<Value> {
-    let blocks = request.messages.iter().rev();
-    let mut containers = blocks
-        .flat_map(|message| message.blocks.iter().rev())
-        .filter_map(Container::of_note);
-    let latest = containers.next().filter(|latest| !latest.is_expired(now));
+    let messages = request.messages.iter().map(|message| &**message);
+    let latest = latest_container_note(messages)
+        .and_then(Container::of_note)
+        .filter(|latest| !latest.is_expired(now));
     let id = latest.and_then(|latest| latest.id).map(Value::String);
     let mut program = request.parameters.get(CONTAINER).cloned();
     match (&mut program, id) {
@@ -170,6 +168,20 @@ mod tests {
         for (sent, expected) in cases {
             assert_eq!(sent, expected);
         }
+    }
+
+    #[test]
+    fn a_summary_names_the_container_of_the_messages_that_it_replaces() {
+        let decoded = Messages.decode(&reply("c1", json!(UNTIL))).unwrap();
+        let mut blocks = vec![Block::text("so far")];
+        blocks.extend(decoded.blocks);
+        let request = request(vec![message(Role::User, blocks)], json!({}));
+        let body = crate::testing::streamed(&Messages, &request);
+        let content = r#""content":[{"type":"text","text":"so far"}]"#;
+        assert!(body.contains(content), "{body}");
+        let purpose = Purpose::Reply(Delivery::Stream);
+        let tail = Messages.encode_tail(&request, purpose, at(0)).unwrap();
+        assert_eq!(tail, r#"],"container":"c1","max_tokens":4096}"#);
     }
 
     #[test]

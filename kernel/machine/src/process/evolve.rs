@@ -15,6 +15,7 @@ use dormouse_proto::record::{
     ControlFact, DescriptorFact, EditedArguments, Entry, Gate, Lifetime, MailFact, PendingCall,
     Phase, ResultProgress, TurnFact,
 };
+use dormouse_proto::server_tool::container_note;
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
 
@@ -284,8 +285,9 @@ fn begin_turn(state: &mut State) {
     state.phase = Phase::Ready { stop_reason: None };
 }
 
-/// Switches the current model. Drops the raw JSON of the previous provider if the next model is on
-/// another server, since that server may refuse it.
+/// Switches the current model. If the next model is on another server, drops the raw JSON of the
+/// previous provider, which that server may refuse, and its container, which that server does not
+/// have.
 fn switch_model(state: &mut State, to: u32) {
     let from = state.model().clone();
     state.model = to;
@@ -293,23 +295,30 @@ fn switch_model(state: &mut State, to: u32) {
     state.iterations = state.iterations.saturating_sub(1);
     state.phase = Phase::Ready { stop_reason: None };
     if !from.is_at_the_server_of(state.model()) {
-        state.messages = state.messages.iter().map(without_raw_json).collect();
+        state.messages = state.messages.iter().map(without_server_data).collect();
         state.recount_server_tool_calls();
     }
 }
 
-/// The message without raw provider JSON; the same `Arc` if it has none.
-fn without_raw_json(message: &Arc<Message>) -> Arc<Message> {
+/// The message without raw provider JSON and without the name of a container; the same `Arc` if it
+/// has neither.
+fn without_server_data(message: &Arc<Message>) -> Arc<Message> {
     let has_raw = |block: &Block| {
         matches!(
             block,
             Block::Text { raw: Some(_), .. } | Block::ToolUse { raw: Some(_), .. }
         )
     };
-    if !message.blocks.iter().any(has_raw) {
+    let names_container = |block: &Block| container_note(block).is_some();
+    if !message
+        .blocks
+        .iter()
+        .any(|block| has_raw(block) || names_container(block))
+    {
         return message.clone();
     }
     let mut message = Message::clone(message);
+    message.blocks.retain(|block| !names_container(block));
     for block in &mut message.blocks {
         if let Block::Text { raw, .. } | Block::ToolUse { raw, .. } = block {
             *raw = None;

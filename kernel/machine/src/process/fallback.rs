@@ -37,9 +37,9 @@ impl State {
         // same wire format.
         let is_same_server = self.model().is_at_the_server_of(model);
         blocks.all(|block| match block {
-            Block::Opaque(raw) => {
-                is_same_server && (*raw.format == *format || *raw.format == *Raw::NOTE)
-            }
+            // No provider gets a note, and one that a request would name does not go along.
+            Block::Opaque(raw) if *raw.format == *Raw::NOTE => true,
+            Block::Opaque(raw) => is_same_server && *raw.format == *format,
             Block::Text { .. }
             | Block::ToolUse { .. }
             | Block::ToolResult { .. }

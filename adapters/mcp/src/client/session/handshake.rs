@@ -126,7 +126,7 @@ impl Session {
                 if service.is_err() {
                     // Ends the server, so that its standard error ends too.
                     drop(process_guard);
-                    stderr::log_last_line(&server.name, stderr_task).await;
+                    stderr::log_last_lines(&server.name, stderr_task).await;
                     (service, None)
                 } else {
                     (service, Some(process_guard))

@@ -74,7 +74,10 @@ pub(super) fn cuts(
         })
         .collect();
     // Without what a summary shows as text, it is shorter.
-    let has_text = messages.first().is_some_and(|first| first.blocks.len() > 1);
+    let is_text = |block: &&Block| matches!(block, Block::Text { .. });
+    let has_text = messages
+        .first()
+        .is_some_and(|first| first.blocks.iter().filter(is_text).nth(1).is_some());
     let has_more = messages.len() > summaries || (summaries > 0 && has_text);
     if urgency != Urgency::Early && has_more {
         cuts.push(Cut {
@@ -227,6 +230,9 @@ mod tests {
         }
         let bare = [Arc::new(Message::user("so far"))];
         assert_eq!(cuts(&bare, 1, 6, Urgency::Needed), []);
+        let mut noted = Message::user("so far");
+        noted.blocks.push(Block::Opaque(Raw::note("{}")));
+        assert_eq!(cuts(&[noted.into()], 1, 6, Urgency::Needed), []);
         let mut replied = bare.to_vec();
         replied.extend(conversation("cr"));
         assert_eq!(cuts(&replied, 1, 6, Urgency::NeededAfterReply), []);

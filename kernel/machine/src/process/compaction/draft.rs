@@ -12,6 +12,7 @@ use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::estimated_tokens;
 use dormouse_proto::program::ContextSection;
 use dormouse_proto::record::{CompactedMessages, Entry, codec};
+use dormouse_proto::server_tool::latest_container_note;
 use dormouse_proto::xml::Element;
 use imbl::Vector;
 
@@ -72,6 +73,9 @@ pub struct CompactionDraft {
     pub(super) kept: u32,
     /// Messages that stay as text, with their numbers.
     recent: Vec<(u32, Arc<Message>)>,
+    /// The note of the latest container that the compacted messages name. Without it the provider's
+    /// tools would begin a new container, without the files of this one.
+    container: Option<Block>,
     /// The summary without a model.
     pub(super) excerpts: String,
     /// The text that the summary model reads; empty if none is asked.
@@ -125,6 +129,7 @@ impl CompactionRead {
             entry,
             kept: count(messages.len() - leaving.len()),
             recent,
+            container: latest_container_note(leaving.iter().map(|message| &**message)).cloned(),
             excerpts: excerpts(
                 numbered(&messages[..cut.at]),
                 self.context.max_summary_chars as usize,
@@ -219,7 +224,7 @@ impl CompactionDraft {
 
     /// The message that takes the place of the compacted messages.
     pub(super) fn summary_message(&self, text: &str, author: SummaryAuthor) -> Message {
-        SummaryMessage {
+        let mut message = SummaryMessage {
             history: self.compacted.history,
             earlier: self.earlier,
             first: self.first,
@@ -229,7 +234,9 @@ impl CompactionDraft {
             tools: self.tools,
             recent: &self.recent,
         }
-        .to_message()
+        .to_message();
+        message.blocks.extend(self.container.clone());
+        message
     }
 
     /// The request to the summary model.
