@@ -146,7 +146,7 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
 }
 
 /// The chosen trees of which nothing is lost.
-struct Resumable {
+pub(crate) struct Resumable {
     chosen: Vec<Pid>,
     /// Whether something of the other trees is newly lost.
     loss: Loss,
@@ -154,7 +154,7 @@ struct Resumable {
 
 /// Whether something is lost that nobody has acknowledged yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Loss {
+pub(crate) enum Loss {
     NoneOrAcknowledged,
     New,
 }
@@ -164,7 +164,7 @@ enum Loss {
 ///
 /// # Errors
 /// If no tree is left.
-async fn exclude_lost_trees(
+pub(crate) async fn exclude_lost_trees(
     kernel: &Kernel,
     trees: &Trees,
     chosen: Vec<Pid>,

@@ -223,6 +223,7 @@ fn encode(
         LogRecord::Created { row, image } => WriteOp::ProcessCreated {
             row: ProcessRow {
                 next_alarm_ms: next_alarm_ms(&image),
+                reopenings: image.reopenings,
                 ..row
             },
             image: codec::encode(&image.try_map(&mut add_content)?)?,
@@ -256,6 +257,7 @@ fn encode(
             WriteOp::Facts { pid, first, facts }
         }
         LogRecord::Ended { pid, exit } => WriteOp::ProcessEnded { pid, exit },
+        LogRecord::Reopened { pid, reopenings } => WriteOp::ProcessReopened { pid, reopenings },
         LogRecord::NextAlarm { pid, due_ms } => WriteOp::NextAlarm { pid, due_ms },
         LogRecord::TempFile { root, record } => {
             let number = record.number;

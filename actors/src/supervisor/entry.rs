@@ -84,6 +84,8 @@ struct OptionalFields {
     copied: Option<(Pid, FactNumber)>,
     branched_from: Option<BranchOrigin>,
     exit: Option<Exit>,
+    /// How often the process was opened again after it had ended.
+    reopenings: u32,
     /// The last view, if there is no journal to read it from.
     last_view: Option<ProcessView>,
 }
@@ -121,6 +123,7 @@ impl ProcessEntry {
             branched_from,
             exit,
             next_alarm_ms,
+            reopenings,
             ..
         } = row;
         let (call, index) = child_slot(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
@@ -130,14 +133,18 @@ impl ProcessEntry {
             Origin::Spawned { .. } => (OriginKind::Spawned, None),
             Origin::Copied { from, at } => (OriginKind::Copied, Some((from, at))),
         };
-        let has_no_optional_field =
-            name.is_none() && copied.is_none() && branched_from.is_none() && exit.is_none();
+        let has_no_optional_field = name.is_none()
+            && copied.is_none()
+            && branched_from.is_none()
+            && exit.is_none()
+            && reopenings == 0;
         let optional_fields = (!has_no_optional_field).then(|| {
             Box::new(OptionalFields {
                 name,
                 copied,
                 branched_from,
                 exit,
+                reopenings,
                 last_view: None,
             })
         });
@@ -183,6 +190,10 @@ impl ProcessEntry {
             branched_from: self.branched_from(),
             next_alarm_ms: self.next_alarm_ms().filter(|_| exit.is_none()),
             exit,
+            reopenings: self
+                .optional_fields
+                .as_ref()
+                .map_or(0, |optional_fields| optional_fields.reopenings),
         }
     }
 
@@ -230,6 +241,16 @@ impl ProcessEntry {
         let optional_fields = self.optional_fields.get_or_insert_default();
         optional_fields.exit = Some(exit);
         optional_fields.last_view = last_view;
+    }
+
+    /// Records that the process was opened again. Returns how often it was.
+    pub(super) fn record_reopening(&mut self) -> u32 {
+        self.next_alarm = 0;
+        let optional_fields = self.optional_fields.get_or_insert_default();
+        optional_fields.exit = None;
+        optional_fields.last_view = None;
+        optional_fields.reopenings += 1;
+        optional_fields.reopenings
     }
 
     pub(super) fn live(&self) -> Option<&LiveState> {
@@ -394,10 +415,10 @@ mod tests {
         ];
         let exit = Exit::new(dormouse_proto::process::ExitStatus::Killed, "why");
         for origin in origins {
-            for (parent, name, exit, next_alarm_ms) in [
-                (None, None, None, None),
-                (None, None, None, Some(0)),
-                (Some(Pid(2)), Some("n".into()), Some(exit.clone()), None),
+            for (parent, name, exit, next_alarm_ms, reopenings) in [
+                (None, None, None, None, 0),
+                (None, None, None, Some(0), 3),
+                (Some(Pid(2)), Some("n".into()), Some(exit.clone()), None, 0),
             ] {
                 let branched_from = parent.map(|from| BranchOrigin {
                     pid: from,
@@ -416,6 +437,7 @@ mod tests {
                     branched_from,
                     exit,
                     next_alarm_ms,
+                    reopenings,
                 };
                 assert_eq!(
                     ProcessEntry::new(row.clone(), RunState::Held).row(Pid(7)),

@@ -297,6 +297,26 @@ impl Table {
         Some(entry.faults)
     }
 
+    /// An ended process is opened again, and held until it is read. One whose parent has ended
+    /// meanwhile is to be killed. Returns whether it had ended.
+    pub(crate) fn reopen(&mut self, pid: Pid) -> bool {
+        let parent = self.row(pid).and_then(|row| row.parent);
+        let is_orphan = parent.is_some_and(|parent| !self.lives(parent));
+        let Some(entry) = self
+            .entries
+            .get_mut(&pid)
+            .filter(|entry| entry.run == Run::Ended)
+        else {
+            return false;
+        };
+        entry.run = Run::Held;
+        entry.row.exit = None;
+        entry.row.next_alarm_ms = None;
+        entry.row.reopenings += 1;
+        entry.doomed = is_orphan;
+        true
+    }
+
     pub(crate) fn end(&mut self, pid: Pid, exit: &Exit) -> Option<ProcessRow> {
         let entry = self
             .entries
