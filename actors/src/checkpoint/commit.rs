@@ -223,7 +223,6 @@ fn encode(
         LogRecord::Created { row, image } => WriteOp::ProcessCreated {
             row: ProcessRow {
                 next_alarm_ms: next_alarm_ms(&image),
-                reopenings: image.reopenings,
                 ..row
             },
             image: codec::encode(&image.try_map(&mut add_content)?)?,

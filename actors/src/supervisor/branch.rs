@@ -243,6 +243,7 @@ impl Supervisor {
                 branched_from: Some(branched_from),
                 name,
                 exit: None,
+                reopenings: image.reopenings,
                 ..row
             };
             PendingProcess {
