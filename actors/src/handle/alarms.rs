@@ -37,7 +37,7 @@ impl FirstAlarm {
     ) -> Result<(), StartError> {
         let when = match self {
             Self::At(time) => When::At(ms_since_epoch(time)),
-            Self::Every(cron, zone) => When::Each(Schedule::parse(&cron, &zone)?),
+            Self::Every(cron, zone) => When::Each(Schedule::parse(&cron, &zone)?.into()),
         };
         let request = AlarmRequest {
             when,

@@ -32,7 +32,7 @@ pub enum When {
     /// After this many milliseconds.
     In(u64),
     /// At each time of a cron expression.
-    Each(Schedule),
+    Each(Box<Schedule>),
 }
 
 /// A time that cannot be read, with what is valid.

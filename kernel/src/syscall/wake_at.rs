@@ -102,7 +102,7 @@ fn parse_when(args: &Args) -> Result<When, Refusal> {
         }
         [None, Some(delay), None] => parse_duration(delay).map(When::In).map_err(to_refusal),
         [None, None, Some(cron)] => Schedule::parse(cron, zone.unwrap_or(UTC))
-            .map(When::Each)
+            .map(|schedule| When::Each(schedule.into()))
             .map_err(to_refusal),
         _ => Err(
             "No alarm was set: give exactly one of 'time' (2026-12-24T18:00:00Z), 'in' (2h30m) \
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(at.when, When::At(0));
         let cron = arguments(r#"{"cron": "0 9 * * 1", "zone": "Asia/Tokyo"}"#).unwrap();
         let schedule = Schedule::parse("0 9 * * 1", "Asia/Tokyo").unwrap();
-        assert_eq!(cron.when, When::Each(schedule));
+        assert_eq!(cron.when, When::Each(schedule.into()));
         assert_eq!(cron.missed, MissedPolicy::Once);
     }
 
