@@ -94,7 +94,7 @@ pub(crate) fn a_process_that_is_opened_again_is_alive_until_it_ends_again(subjec
     };
     let check = |subject: &mut Subject, expected: ProcessRow| {
         let rows = with_store(subject, |store| store.processes().unwrap().rows);
-        assert_eq!(rows, [expected.clone()]);
+        assert_eq!(rows, std::slice::from_ref(&expected));
         let journal = with_store(subject, |store| store.journal(Pid(1), None).unwrap());
         assert_eq!(journal.row, expected);
     };
