@@ -119,6 +119,10 @@ impl World {
         let Some(place) = place(&row.origin) else {
             return Ok(());
         };
+        // Its parent has ended, which kills it, and was opened again before it heard of that.
+        if parent.reopenings() > 0 && self.supervisor.table.is_doomed(child.pid()) {
+            return Ok(());
+        }
         let (above, below) = (parent.budget(), child.budget());
         let broken = |breach| {
             Violation::of(
@@ -190,11 +194,13 @@ impl World {
         };
         // One that outlives its parent for a moment is on its way to its end, and stands in
         // nobody's account.
-        let living = if self.supervisor.table.lives(root) {
-            self.supervisor.table.tree(root)
+        let table = &self.supervisor.table;
+        let mut living = if table.lives(root) {
+            table.tree(root)
         } else {
             Vec::new()
         };
+        living.retain(|pid| !table.is_doomed(*pid));
         for amount in Amount::SHARED {
             let Some(limit) = limits.limit(amount) else {
                 continue;

@@ -135,6 +135,11 @@ impl Table {
             .is_some_and(|entry| entry.doomed || !entry.waiting.is_empty())
     }
 
+    /// Whether it is to be killed, but may not know it yet.
+    pub(crate) fn is_doomed(&self, pid: Pid) -> bool {
+        self.entries.get(&pid).is_some_and(|entry| entry.doomed)
+    }
+
     pub(crate) fn root(&self, pid: Pid) -> Pid {
         let parent = |pid: &Pid| self.entries.get(pid).and_then(|entry| entry.row.parent);
         std::iter::successors(Some(pid), parent)
