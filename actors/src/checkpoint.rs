@@ -65,6 +65,11 @@ pub(crate) enum LogRecord {
         pid: Pid,
         exit: Exit,
     },
+    /// An ended process was opened again. Its facts follow in the same append.
+    Reopened {
+        pid: Pid,
+        reopenings: u32,
+    },
     /// When the next alarm of a process is due, as of the facts before this record.
     NextAlarm {
         pid: Pid,

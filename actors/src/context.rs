@@ -2,15 +2,16 @@
 //! channel.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use dormouse_kernel::inventory::Inventory;
 use dormouse_kernel::journal::JournalTail;
-use dormouse_kernel::process::HostContext;
+use dormouse_kernel::process::{Fact as ProcessFact, HostContext};
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::command::Command;
-use dormouse_proto::id::Pid;
+use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::mail::Reach;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::tool::ExternalTool;
@@ -193,6 +194,23 @@ impl KernelContext {
     pub(crate) fn publish(&self, event: Event) {
         if let Some(events) = &*self.events.read().unwrap_or_else(PoisonError::into_inner) {
             let _ = events.send(event);
+        }
+    }
+
+    /// Publishes facts that are durable, with references in place of contents.
+    pub(crate) fn publish_facts(&self, pid: Pid, first: FactNumber, facts: &[ProcessFact]) {
+        if !self.has_subscribers() {
+            return;
+        }
+        for (number, fact) in (first.0..).zip(facts) {
+            let Ok(fact) = fact
+                .clone()
+                .try_map(&mut |content| Ok::<_, Infallible>(content.reference()));
+            self.publish(Event::Fact {
+                pid,
+                number: FactNumber(number),
+                fact: Arc::new(fact),
+            });
         }
     }
 

@@ -58,6 +58,7 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
     match record {
         LogRecord::Created { .. }
         | LogRecord::Ended { .. }
+        | LogRecord::Reopened { .. }
         | LogRecord::Checkpoint { .. }
         | LogRecord::CheckpointDropped { .. } => true,
         LogRecord::Snapshot { .. }
@@ -70,6 +71,8 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
                 TurnFact::Ended { .. } | TurnFact::WentTo { .. } | TurnFact::Interrupted { .. },
             )
             | Fact::Exited { .. }
+            | Fact::Reopened { .. }
+            | Fact::Child(ChildFact::Reopened { .. })
             | Fact::Restored { .. }
             | Fact::WentToCompacted { .. }
             | Fact::ToolsReplaced { .. }
@@ -95,7 +98,10 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
                 | CallFact::ToolReturned { .. },
             )
             | Fact::Child(
-                ChildFact::Ended { .. } | ChildFact::Started { .. } | ChildFact::Reported { .. },
+                ChildFact::Ended { .. }
+                | ChildFact::Started { .. }
+                | ChildFact::Reported { .. }
+                | ChildFact::ReportedAgain { .. },
             )
             | Fact::Control(ControlFact::StoppedWithoutCalls)
             | Fact::Budget(_) => false,

@@ -149,6 +149,14 @@ pub enum ProcessError {
         "process {0} has ended. To continue from an earlier state, branch from a fact or a checkpoint"
     )]
     Ended(Pid),
+    /// The process has ended, and the input does not open it again.
+    #[error("process {pid} was not opened again: {reason}")]
+    NotReopened {
+        /// The process.
+        pid: Pid,
+        /// Why, and what is valid.
+        reason: String,
+    },
     /// The inbox of the process is full.
     #[error(
         "the inbox of process {pid} is full: {limit} inputs wait. Wait until the process has \

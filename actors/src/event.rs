@@ -140,6 +140,13 @@ pub enum Event {
         /// How the process ended.
         exit: Exit,
     },
+    /// An ended process was opened again by a message, and runs.
+    Reopened {
+        /// The process.
+        pid: Pid,
+        /// How often it was opened again, this time included.
+        reopenings: u32,
+    },
     /// The subscriber was too slow and missed events. The journals have the facts that it missed.
     Lagged {
         /// The number of missed events.
@@ -164,6 +171,7 @@ impl Event {
             | Self::TurnEnded { pid, .. }
             | Self::Hibernated { pid }
             | Self::Woke { pid }
+            | Self::Reopened { pid, .. }
             | Self::Exited { pid, .. } => Some(*pid),
             Self::CallHeld { call } => Some(call.id.pid),
             Self::HeldCallAnswered { call } => Some(call.pid),
@@ -274,7 +282,7 @@ impl ProcessView {
             hibernated: false,
             messages: state.last_message_number(),
             waiting_messages: state.waiting_messages(),
-            background_children: state.background().len(),
+            background_children: state.background().len() + state.reopened_children().len(),
             alarms: state.alarms().cloned().collect(),
             next_alarm_ms: state.next_alarm_ms(),
             children: state.budget().shares().len(),

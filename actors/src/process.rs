@@ -27,12 +27,12 @@ mod turn_span;
 
 use dormouse_proto::record::CallFact;
 use std::collections::{BTreeMap, VecDeque};
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{
-    Child, Completion, Decision, Effect, Fact, Input, PlacedArrival, Signal, State, decide,
+    Child, Completion, Decision, Effect, Fact, Input, PlacedArrival, Reopening, Signal, State,
+    decide,
 };
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
@@ -46,10 +46,10 @@ use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::environment::StartContextError;
 use crate::error::{KernelError, ProcessError};
-use crate::event::{Event, ProcessView};
+use crate::event::ProcessView;
 use crate::ports::SharedObserver;
 use crate::read_pool::ReadError;
-use crate::supervisor::{AlarmMessage, RunMessage, SupervisorMessage};
+use crate::supervisor::{AlarmMessage, ReopeningCommit, RunMessage, SupervisorMessage};
 
 use alarm::Alarm;
 pub(crate) use copy::{CopyReply, ProcessCopy};
@@ -375,7 +375,9 @@ impl RunningProcess {
             state,
             reads,
             effects,
+            reopening,
         } = decision;
+        let reopening = reopening.map(|reopening| self.reopening_commit(reopening));
         self.state = state;
         self.cancel_answered_calls(&facts);
         self.trace_turn(&facts);
@@ -397,7 +399,13 @@ impl RunningProcess {
         let ended_turns = self
             .turn_waiters
             .apply(&facts, first, &self.state, turn_request);
-        self.persist(facts, effects, durable_reply, ended_turns, released);
+        self.persist(
+            (facts, reopening),
+            effects,
+            durable_reply,
+            ended_turns,
+            released,
+        );
         for (call, read) in call_reads {
             self.start_read(call, read);
         }
@@ -474,7 +482,7 @@ impl RunningProcess {
     /// their order.
     fn persist(
         &mut self,
-        facts: Vec<Fact>,
+        (facts, reopening): (Vec<Fact>, Option<ReopeningCommit>),
         effects: Vec<Effect>,
         durable_reply: Option<DurableReply>,
         ended_turns: EndedTurns,
@@ -502,7 +510,7 @@ impl RunningProcess {
         }
         self.pending_commits.push_back(pending);
         if !facts.is_empty() {
-            self.append_facts(first, facts);
+            self.append_facts(first, facts, reopening);
         }
     }
 
@@ -519,7 +527,13 @@ impl RunningProcess {
         }
     }
 
-    fn append_facts(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
+    /// Appends the facts, together with those that open a child again.
+    fn append_facts(
+        &mut self,
+        first: FactNumber,
+        facts: Arc<[Fact]>,
+        reopening: Option<ReopeningCommit>,
+    ) {
         let pid = self.pid();
         let up_to = self.last_fact;
         self.journal_tail = self.journal_tail.with_facts(facts.len() as u64, 0);
@@ -546,12 +560,25 @@ impl RunningProcess {
                 max_bytes,
             });
         }
+        let (of_child, finish_reopening) = reopening.map(ReopeningCommit::into_parts).unzip();
+        records.extend(of_child.into_iter().flatten());
         let myself = self.myself.clone();
-        let acknowledge = Box::new(move |result| {
+        let acknowledge = Box::new(move |result: Result<AppendSize, CommitError>| {
+            if let Some(finish_reopening) = finish_reopening {
+                finish_reopening(&result);
+            }
             // If the actor has stopped, its successor reads the journal instead.
             let _ = myself.cast(ProcessMessage::Committed { up_to, result });
         });
         self.context.append_records(records, acknowledge);
+    }
+
+    /// The commit that opens a child again. Its requester is answered once it is durable, even if
+    /// this actor stops before.
+    fn reopening_commit(&mut self, reopening: Reopening) -> ReopeningCommit {
+        let requester = self.host_requests.remove(&reopening.request_id);
+        let reply = requester.map(|requester| requester.reply);
+        ReopeningCommit::new(self.context.clone(), reopening, reply)
     }
 
     /// Finishes every pending commit up to fact `up_to`.
@@ -575,7 +602,9 @@ impl RunningProcess {
     /// Publishes the new state, answers the senders, and executes the effects of a durable commit.
     fn finish_commit(&mut self, pending: PendingCommit) {
         self.view.send_replace(Some(pending.view));
-        self.publish_facts(pending.up_to, &pending.facts);
+        let first = FactNumber(pending.up_to.0 + 1 - pending.facts.len() as u64);
+        self.context
+            .publish_facts(self.pid(), first, &pending.facts);
         if let Some(durable_reply) = pending.durable_reply {
             // The requester has dropped its receiver if it no longer waits.
             let _ = durable_reply.send(Ok(()));
@@ -602,23 +631,5 @@ impl RunningProcess {
             error: error.clone(),
         });
         self.myself.kill();
-    }
-
-    fn publish_facts(&self, up_to: FactNumber, facts: &[Fact]) {
-        let pid = self.pid();
-        if !self.context.has_subscribers() {
-            return;
-        }
-        let first = up_to.0 + 1 - facts.len() as u64;
-        for (number, fact) in (first..).zip(facts.iter()) {
-            let Ok(fact) = fact
-                .clone()
-                .try_map(&mut |content| Ok::<_, Infallible>(content.reference()));
-            self.context.publish(Event::Fact {
-                pid,
-                number: FactNumber(number),
-                fact: Arc::new(fact),
-            });
-        }
     }
 }

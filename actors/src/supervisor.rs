@@ -17,6 +17,7 @@ mod local_ids;
 mod lookup;
 mod mail;
 mod recovery_queue;
+mod reopening;
 mod run;
 mod table;
 mod tree;
@@ -40,6 +41,8 @@ use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
 pub(crate) use self::mail::{MailMessage, ReachableProcesses, SendRequest};
 use self::recovery_queue::RecoveryQueue;
+use self::reopening::PendingReopenings;
+pub(crate) use self::reopening::ReopeningCommit;
 pub(crate) use self::run::RunMessage;
 pub(crate) use self::table::{ListFilter, ListedProcess, MAX_EXAMINED, ProcessTable};
 pub(crate) use self::tree::TreeMessage;
@@ -102,6 +105,7 @@ pub(crate) struct Supervisor {
     isolated_trees: BTreeSet<Pid>,
     /// The hibernated processes whose held calls expire.
     expiries: Expiries,
+    reopenings: PendingReopenings,
 }
 
 impl Actor for SupervisorActor {
@@ -125,6 +129,7 @@ impl Actor for SupervisorActor {
             recovery_queue: RecoveryQueue::default(),
             isolated_trees: BTreeSet::new(),
             expiries: Expiries::default(),
+            reopenings: PendingReopenings::new(),
         })
     }
 

@@ -24,6 +24,7 @@ use crate::ps::Ps;
 use crate::resume::Resume;
 use crate::run::Run;
 use crate::schema::Schema;
+use crate::send::Send;
 use crate::show::Show;
 use crate::store_key::Key;
 
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Resume the processes of a store that have not ended, or the named trees only.
     Resume(Resume),
+    /// Send a message to a process of a store and run its tree: one that has ended is opened again.
+    Send(Send),
     /// List the calls of a store that wait for a person: approvals and questions.
     Pending(Pending),
     /// Approve a call that waits: it runs when its process is resumed.

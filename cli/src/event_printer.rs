@@ -110,6 +110,9 @@ fn event_json(event: &Event) -> Value {
         }
         Event::Hibernated { .. } => json!({ "event": "hibernated", "pid": pid }),
         Event::Woke { .. } => json!({ "event": "woke", "pid": pid }),
+        Event::Reopened { reopenings, .. } => {
+            json!({ "event": "reopened", "pid": pid, "reopenings": reopenings })
+        }
         Event::Exited { exit, .. } => {
             json!({ "event": "exited", "pid": pid, "status": exit.status.word() })
         }

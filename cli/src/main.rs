@@ -38,6 +38,7 @@ mod resume;
 mod run;
 mod run_to_end;
 mod schema;
+mod send;
 mod show;
 mod sleepers;
 mod stop_signals;
@@ -78,6 +79,7 @@ async fn run_command() -> ExitCode {
     let result = match arguments.command {
         Command::Run(run) => run::run(run).await,
         Command::Resume(resume) => resume::resume(resume).await,
+        Command::Send(send) => send::send(send).await,
         Command::Pending(pending) => approval::pending(pending).await,
         Command::Approve(approve) => approval::approve(approve).await,
         Command::Refuse(refuse) => approval::refuse(refuse).await,

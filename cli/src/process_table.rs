@@ -34,6 +34,9 @@ pub(crate) struct ProcessLine {
     /// The calls of tools that the provider ran, by tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     server_tool_calls: BTreeMap<String, u32>,
+    /// How often it was opened again after it had ended.
+    #[serde(skip_serializing_if = "is_zero")]
+    reopenings: u32,
     /// When the next of its alarms is due: milliseconds since the epoch, UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_alarm_ms: Option<u64>,
@@ -96,6 +99,10 @@ pub(crate) fn total_chars(lines: &[ProcessLine]) -> (u64, u64) {
     (produced, entered)
 }
 
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 impl ProcessLine {
     fn new(depth: usize, info: &ProcessInfo, view: Result<ProcessView, KernelError>) -> Self {
         let unreadable = view.as_ref().err().map(ToString::to_string);
@@ -124,6 +131,7 @@ impl ProcessLine {
                 .flat_map(|view| &view.server_tool_calls)
                 .map(|(tool, calls)| (tool.to_string(), *calls))
                 .collect(),
+            reopenings: info.row.reopenings,
             next_alarm_ms: view.and_then(|view| view.alarms.iter().map(|alarm| alarm.due_ms).min()),
             cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),
             unreadable,
@@ -174,6 +182,9 @@ impl fmt::Display for ProcessLine {
                 "\n  tools of the provider: {}",
                 one_line(&calls.join(", "))
             )?;
+        }
+        if self.reopenings > 0 {
+            write!(f, "\n  opened again: {}", self.reopenings)?;
         }
         if let Some(next_alarm_ms) = self.next_alarm_ms {
             write!(f, "\n  next alarm: {}", format_time(next_alarm_ms))?;

@@ -99,6 +99,7 @@ fn describe_step(event: &Event) -> Option<String> {
         Event::TurnEnded { outcome, .. } => format!("waits ({})", describe_exit(outcome)),
         Event::Hibernated { .. } => "hibernates".to_owned(),
         Event::Woke { .. } => "woke".to_owned(),
+        Event::Reopened { .. } => "is opened again".to_owned(),
         Event::Exited { exit, .. } => describe_exit(exit),
         Event::Text { .. } | Event::Thinking { .. } | Event::Lagged { .. } => return None,
     })

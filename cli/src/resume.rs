@@ -146,7 +146,7 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
 }
 
 /// The chosen trees that can be resumed.
-struct Resumable {
+pub(crate) struct Resumable {
     /// Their roots: no record of these trees is lost.
     chosen: Vec<Pid>,
     /// Whether a chosen tree that cannot be resumed has lost something that nobody has acknowledged.
@@ -155,7 +155,7 @@ struct Resumable {
 
 /// Whether something is lost that nobody has acknowledged yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Loss {
+pub(crate) enum Loss {
     NoneOrAcknowledged,
     New,
 }
@@ -165,7 +165,7 @@ enum Loss {
 ///
 /// # Errors
 /// If no tree is left.
-async fn exclude_lost_trees(
+pub(crate) async fn exclude_lost_trees(
     kernel: &Kernel,
     trees: &Trees,
     chosen: Vec<Pid>,

@@ -104,7 +104,7 @@ fn no_input_message(program: &str) -> String {
 /// The parts of the input in the order text, files, standard input. Only the text of `--input`
 /// counts as typed by the user. A single part always has the source `user_input`, wherever it was
 /// read from.
-fn input_parts(input: Input) -> Result<Option<UserInput>, Failure> {
+pub(crate) fn input_parts(input: Input) -> Result<Option<UserInput>, Failure> {
     let mut parts = Vec::new();
     if let Some(text) = input.input {
         parts.push(InputPart::text(text));

@@ -140,7 +140,7 @@ impl Run {
 
     pub(crate) fn finds(&self) -> Vec<(CallId, u32)> {
         let finds = self.effects.iter().filter_map(|effect| match effect {
-            Effect::FindChild { call, index } => Some((*call, *index)),
+            Effect::FindChild { call, index, .. } => Some((*call, *index)),
             _ => None,
         });
         finds.collect()

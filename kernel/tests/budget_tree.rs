@@ -140,7 +140,7 @@ impl Tree {
             Effect::StartChildren { children, .. } => children
                 .into_iter()
                 .for_each(|child| self.start(pid, child)),
-            Effect::FindChild { call, index } => match self.child(pid, call, index) {
+            Effect::FindChild { call, index, .. } => match self.child(pid, call, index) {
                 Some(child) => self.found(pid, call, child),
                 None => self.waiting.push((
                     pid,

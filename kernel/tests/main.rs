@@ -22,6 +22,7 @@ mod process_held;
 mod process_machine;
 mod process_mail;
 mod process_reads;
+mod process_reopening;
 mod process_restore;
 mod process_result;
 mod program_bundle;

@@ -247,6 +247,7 @@ impl World {
             state,
             reads,
             effects,
+            ..
         } = decision;
         let again: Vec<_> = reads
             .iter()
@@ -1520,7 +1521,7 @@ fn an_interrupt_lets_a_child_in_the_background_live_and_a_restart_looks_for_it()
     );
     let (resumed, effects) = after(&interrupted, Input::Signal(Signal::Resume));
     assert!(
-        matches!(&effects[..], [Effect::KillChildrenExcept { calls }, Effect::FindChild { call: sought, index: 0 }]
+        matches!(&effects[..], [Effect::KillChildrenExcept { calls }, Effect::FindChild { call: sought, index: 0, .. }]
             if calls == &[call] && *sought == call),
         "{effects:?}"
     );
@@ -1551,7 +1552,7 @@ fn a_spawn_that_was_begun_looks_for_its_child_before_it_reads_or_makes_anything(
         let (resumed, effects) = after(&acting, Input::Signal(Signal::Resume));
         let [
             Effect::KillChildrenExcept { .. },
-            Effect::FindChild { call, index: 0 },
+            Effect::FindChild { call, index: 0, .. },
         ] = effects[..]
         else {
             panic!("{effects:?}")

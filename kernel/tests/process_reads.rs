@@ -156,6 +156,7 @@ impl Run {
             state,
             reads,
             effects,
+            ..
         } = decide(&self.state, input, 7);
         assert_eq!((&facts, &state), (&again.facts, &again.state));
         self.state = state;

@@ -55,6 +55,7 @@ fn what_is_not_written_has_its_default() {
         fork_release: ForkRelease::First,
         max_mailbox: 256,
         max_alarms: 32,
+        max_reopenings: 100,
         max_restores: 8,
         commands: CommandLimits::default(),
     };
@@ -662,6 +663,7 @@ fn limits_and_demo_are_kept() {
         fork_release: ForkRelease::All,
         max_mailbox: 256,
         max_alarms: 32,
+        max_reopenings: 100,
         max_restores: 8,
         commands: CommandLimits::default(),
     };

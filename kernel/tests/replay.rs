@@ -3,7 +3,7 @@
 
 use dormouse_content::Content;
 use dormouse_kernel::process::{
-    Completion, Decision, Effect, Fact, Input, Signal, State, Work, decide, evolve,
+    Completion, Decision, Effect, Fact, Input, Reopening, Signal, State, Work, decide, evolve,
 };
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::message::Block;
@@ -17,6 +17,8 @@ pub(crate) struct Replay {
     pub(crate) facts: Vec<Fact>,
     /// What the last input asked for.
     pub(crate) effects: Vec<Effect>,
+    /// The child that the last input opened again.
+    pub(crate) reopening: Option<Reopening>,
 }
 
 impl Replay {
@@ -28,6 +30,7 @@ impl Replay {
             state,
             facts: Vec::new(),
             effects: Vec::new(),
+            reopening: None,
         };
         replay.feed(Input::Signal(Signal::Resume));
         replay
@@ -38,11 +41,13 @@ impl Replay {
             facts,
             state,
             effects,
+            reopening,
             ..
         } = decide(&self.state, input, self.now_ms).read_all(self.now_ms);
         self.state = state;
         self.facts.extend(facts);
         self.effects = effects;
+        self.reopening = reopening;
         assert_eq!(self.replayed(), self.state, "DUR-2");
     }
 

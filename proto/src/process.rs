@@ -26,6 +26,9 @@ pub struct Exit {
     /// accepts.
     #[serde(default)]
     pub is_result: bool,
+    /// How often the process had been opened again before this end.
+    #[serde(default)]
+    pub reopenings: u32,
 }
 
 /// An exit does not hold a result of the type that was asked for.
@@ -62,6 +65,7 @@ impl Exit {
             spent: None,
             ran_ms: 0,
             is_result: false,
+            reopenings: 0,
         }
     }
 
@@ -150,6 +154,13 @@ impl ExitStatus {
             Self::InvalidResult => "invalid_result",
         }
     }
+
+    /// Whether a message opens a process again that ended in this way: it was neither killed nor
+    /// did it fault.
+    #[must_use]
+    pub fn can_be_reopened(self) -> bool {
+        !matches!(self, Self::Killed | Self::Faulted)
+    }
 }
 
 /// The priority of a process's model calls among those that wait for the same provider. It affects
@@ -215,6 +226,9 @@ pub struct ProcessRow {
     /// nothing but its alarms and input: nothing has to be done for it before that time.
     #[serde(default)]
     pub next_alarm_ms: Option<u64>,
+    /// How often the process was opened again after it had ended.
+    #[serde(default)]
+    pub reopenings: u32,
 }
 
 /// The process and position that a process of a branch or an import continues from.
@@ -291,6 +305,7 @@ impl ProcessRow {
             branched_from: None,
             exit: None,
             next_alarm_ms: None,
+            reopenings: 0,
         }
     }
 

@@ -265,6 +265,26 @@ pub struct Image<C: Clone> {
     /// How many alarms were ever set.
     #[serde(default)]
     pub alarms_set: u32,
+    /// How often the process was opened again after it had ended.
+    #[serde(default)]
+    pub reopenings: u32,
+    /// Children that had ended, were opened again, and run in the background.
+    #[serde(default)]
+    pub reopened_children: Vec<ReopenedChild>,
+}
+
+/// A child that had ended, was opened again, and runs in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReopenedChild {
+    /// Call that made the child.
+    pub call: CallId,
+    /// Index of the child within its call, from 0.
+    pub index: u32,
+    /// Pid of the child.
+    pub child: Pid,
+    /// How often the child was opened again. Its end is the one with this number
+    /// ([`Exit::reopenings`]); an end with a lower number is known.
+    pub reopenings: u32,
 }
 
 /// Messages that one compaction moved out of the conversation.
@@ -486,6 +506,8 @@ impl<C: Clone> Image<C> {
             result: self.result,
             alarms: self.alarms,
             alarms_set: self.alarms_set,
+            reopenings: self.reopenings,
+            reopened_children: self.reopened_children,
         })
     }
 }

@@ -52,11 +52,13 @@ pub(crate) enum Defect {
     LosesACompactedMessage,
     /// A process that comes back takes what it holds for approved.
     TakesHeldForApproved,
+    /// An ended process gets the message that opens it, and not the fact that does.
+    OpensWithoutAFact,
 }
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 24] = [
+    pub(crate) const ALL: [(Self, &'static str); 25] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -81,5 +83,6 @@ impl Defect {
         (Self::WritesAnswersUnescaped, "XML-1"),
         (Self::LosesACompactedMessage, "COMPACT-1"),
         (Self::TakesHeldForApproved, "HELD-1"),
+        (Self::OpensWithoutAFact, "REOPEN-1"),
     ];
 }

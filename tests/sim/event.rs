@@ -11,6 +11,7 @@ use dormouse_kernel::syscall::PendingTempFile;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use dormouse_proto::temp_file::TempFileOp;
+use dormouse_proto::tool::Answer;
 
 use crate::post::Post;
 
@@ -99,6 +100,16 @@ pub(crate) enum SupervisorMessage {
         parent: Pid,
         call: CallId,
         index: u32,
+        reopenings: u32,
+    },
+    /// The journal of a process that is being opened can be read.
+    EndedRead {
+        pid: Pid,
+    },
+    /// The facts that open a process are durable.
+    Reopened {
+        pid: Pid,
+        answer: Answer,
     },
     Abandon {
         parent: Pid,
@@ -187,12 +198,36 @@ pub(crate) enum Requester {
 
 /// What the store is to tell when something is durable.
 pub(crate) enum Ack {
-    Facts { pid: Pid, life: u64, up_to: u64 },
-    Created { new_processes: Vec<NewProcess> },
-    GivenUp { pid: Pid, exit: Exit },
-    Files { root: Pid },
-    Load { pid: Pid },
-    Imaged { pid: Pid, life: u64 },
+    Facts {
+        pid: Pid,
+        life: u64,
+        up_to: u64,
+        /// The child that the same entries open, and what its sender is told.
+        reopened: Option<(Pid, Answer)>,
+    },
+    ReadEnded {
+        pid: Pid,
+    },
+    Reopened {
+        reopened: (Pid, Answer),
+    },
+    Created {
+        new_processes: Vec<NewProcess>,
+    },
+    GivenUp {
+        pid: Pid,
+        exit: Exit,
+    },
+    Files {
+        root: Pid,
+    },
+    Load {
+        pid: Pid,
+    },
+    Imaged {
+        pid: Pid,
+        life: u64,
+    },
 }
 
 /// The word for an input, in traces and counts.
@@ -245,6 +280,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Signal(Signal::Kill) => "killed",
         Input::TimeUp { .. } => "time_up",
         Input::AlarmDue => "alarm_due",
+        Input::ReopenChild { .. } => "asked_to_reopen",
     }
 }
 

@@ -35,7 +35,9 @@ impl World {
         }
         match self.random.below(1_000) {
             0..35 if living.len() < MOST_LIVING => self.start_root(),
-            0..330 => self.speak(pid),
+            0..305 => self.speak(pid),
+            // One that has ended is opened again.
+            305..330 => self.speak(any),
             330..430 => self.open(pid),
             430..600 => self.call_tool(pid),
             600..635 => self.send_back(pid),

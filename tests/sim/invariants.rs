@@ -21,6 +21,7 @@ mod pages;
 pub(crate) mod plain_files;
 mod progress;
 mod provenance;
+mod reopening;
 
 use dormouse_kernel::process::{Effect, Fact, State};
 
@@ -69,6 +70,7 @@ impl World {
         let pid = running.pid();
         for (number, fact) in (running.last() + 1..).zip(facts) {
             self.tally.count_of("fact", fact.name());
+            self.reopen_1(before, number, fact)?;
             self.fd_1(pid, number, fact)?;
             self.call_1(pid, number, fact)?;
             self.held_1(before, &running.state, fact)?;

@@ -87,13 +87,18 @@ impl World {
                     },
                 );
             }
-            Effect::FindChild { call, index } => {
+            Effect::FindChild {
+                call,
+                index,
+                reopenings,
+            } => {
                 self.tell_supervisor(
                     pid.0,
                     SupervisorMessage::FindChild {
                         parent: pid,
                         call,
                         index,
+                        reopenings,
                     },
                 );
             }
@@ -109,6 +114,7 @@ impl World {
                 if running.tickets.remove(&request_id) {
                     self.tally.count("hosts answered");
                 }
+                self.opening_refused(&request_id, answer.clone());
                 self.receipt_given(&request_id, answer);
             }
             Effect::Report(Report::Switch { .. }) => self.tally.count("models switched"),

@@ -97,7 +97,7 @@ impl World {
                 post.at = Some((to, None));
                 let input = post.input();
                 self.posts.insert(post.request_id(), post);
-                self.deliver(to, input);
+                self.deliver_or_reopen(to, input);
             }
             Err(why) => self.receipt(&post, Answer::failed(why)),
         }
@@ -122,7 +122,8 @@ impl World {
             .row(pid)
             .filter(|row| row.name.is_some() || table.root(from) == table.root(pid));
         let row = row.ok_or_else(|| format!("There is no process {pid}."))?;
-        if row.exit.is_none() {
+        // One of its own tree is opened again.
+        if row.exit.is_none() || table.root(from) == table.root(pid) {
             Ok(pid)
         } else {
             Err(format!("Process {pid} has ended."))

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use dormouse_content::ReadQuota;
 use dormouse_kernel::process::{
-    Completion, Decision, Effect, Fact, Input, Read, Signal, State, Work, decide, evolve,
-    image_of_copy,
+    Completion, Decision, Effect, Fact, Input, Read, Reopening, Signal, State, Work, decide,
+    evolve, image_of_copy,
 };
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
@@ -174,6 +174,7 @@ impl World {
     /// A life is over, by its end, a fault or a crash: nothing of it goes on.
     pub(crate) fn drop_life(&mut self, mut running: Running) {
         self.return_posts(running.pid(), Some(running.life));
+        self.return_openings(running.pid(), Some(running.life));
         self.say_first_word(&mut running);
         for task in running.in_flight.values() {
             self.tasks.remove(task);
@@ -249,6 +250,7 @@ impl World {
             state,
             reads,
             mut effects,
+            reopening,
         } = decision;
         let decided = facts.clone();
         let facts = self.tampered(&before, facts);
@@ -273,7 +275,7 @@ impl World {
             self.change_a_content(running);
         }
         self.check_step(running, &before, &facts, &effects)?;
-        let after = self.persist(running, &facts, effects)?;
+        let after = self.persist(running, &facts, effects, reopening)?;
         if running.alarm_at != running.state.next_alarm_ms() {
             running.alarm_at = running.state.next_alarm_ms();
             self.set_timer(running.pid(), running.alarm_at);
@@ -313,6 +315,7 @@ impl World {
         running: &mut Running,
         facts: &[Fact],
         effects: Vec<Effect>,
+        reopening: Option<Reopening>,
     ) -> Result<After, crate::invariants::Violation> {
         running.forget_abandoned(&effects);
         let first = running.last + 1;
@@ -326,18 +329,24 @@ impl World {
         let hasty = self.defect == Some(Defect::ActsBeforeItIsDurable);
         if hasty || (facts.is_empty() && running.undurable.is_empty()) {
             if !facts.is_empty() {
-                self.journal(running, first, facts);
+                self.journal(running, first, facts, reopening)?;
             }
             return self.settle(running, pending);
         }
         running.undurable.push_back(pending);
         if !facts.is_empty() {
-            self.journal(running, first, facts);
+            self.journal(running, first, facts, reopening)?;
         }
         Ok(After::GoesOn)
     }
 
-    fn journal(&mut self, running: &mut Running, first: u64, facts: &[Fact]) {
+    fn journal(
+        &mut self,
+        running: &mut Running,
+        first: u64,
+        facts: &[Fact],
+        reopening: Option<Reopening>,
+    ) -> Held {
         let (pid, up_to) = (running.pid(), running.last);
         let mut entries = Vec::new();
         let facts = facts
@@ -362,14 +371,18 @@ impl World {
                 image,
             });
         }
+        let reopened = reopening.map(|reopening| self.open_entries(reopening, &mut entries));
+        let reopened = reopened.transpose()?;
         self.append(
             entries,
             Ack::Facts {
                 pid,
                 life: running.life,
                 up_to,
+                reopened,
             },
         );
+        Ok(())
     }
 
     fn committed(

@@ -45,6 +45,10 @@ pub(crate) enum Entry {
         pid: Pid,
         exit: Exit,
     },
+    Reopened {
+        pid: Pid,
+        reopenings: u32,
+    },
     NextAlarm {
         pid: Pid,
         due_ms: Option<u64>,
@@ -123,6 +127,12 @@ impl Disk {
                 let row = &mut self.journal_mut(pid)?.row;
                 row.exit = Some(exit);
                 row.next_alarm_ms = None;
+            }
+            Entry::Reopened { pid, reopenings } => {
+                let row = &mut self.journal_mut(pid)?.row;
+                row.exit = None;
+                row.next_alarm_ms = None;
+                row.reopenings = reopenings;
             }
             Entry::NextAlarm { pid, due_ms } => self.journal_mut(pid)?.row.next_alarm_ms = due_ms,
             Entry::TempFile { root, record } => {
@@ -260,8 +270,30 @@ impl World {
     }
 
     fn acknowledge(&mut self, ack: Ack) {
+        if let Ack::Facts {
+            reopened: Some((pid, answer)),
+            ..
+        } = &ack
+        {
+            let (pid, answer, delay) = (*pid, answer.clone(), self.delay());
+            let message = SupervisorMessage::Reopened { pid, answer };
+            self.schedule
+                .send(STORE, SUPERVISOR, delay, Event::Supervisor(message));
+        }
         let (to, event) = match ack {
-            Ack::Facts { pid, life, up_to } => (
+            Ack::ReadEnded { pid } => (
+                SUPERVISOR,
+                Event::Supervisor(SupervisorMessage::EndedRead { pid }),
+            ),
+            Ack::Reopened {
+                reopened: (pid, answer),
+            } => (
+                SUPERVISOR,
+                Event::Supervisor(SupervisorMessage::Reopened { pid, answer }),
+            ),
+            Ack::Facts {
+                pid, life, up_to, ..
+            } => (
                 pid.0,
                 Event::Process {
                     pid,

@@ -2,6 +2,7 @@
 //! `actors/src/supervisor/` does them.
 
 pub(crate) mod family;
+pub(crate) mod reopening;
 pub(crate) mod table;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 use dormouse_proto::record::Control;
 
+use self::reopening::Openings;
 use self::table::{Run, Table};
 use crate::event::{Ack, Event, NewProcess, ProcessMessage, SupervisorMessage};
 use crate::invariants::Held;
@@ -27,6 +29,7 @@ const MOST_FAULTS: u32 = 4;
 pub(crate) struct Supervisor {
     pub(crate) table: Table,
     held_back: BTreeMap<Pid, NewProcess>,
+    openings: Openings,
 }
 
 impl World {
@@ -49,7 +52,7 @@ impl World {
             SupervisorMessage::Created { new_processes } => self.on_created(new_processes),
             SupervisorMessage::Loaded { pid } => self.loaded(pid),
             SupervisorMessage::Deliver { pid, input } => {
-                self.deliver(pid, *input);
+                self.deliver_or_reopen(pid, *input);
                 Ok(())
             }
             SupervisorMessage::SignalTree { root, signal } => {
@@ -62,8 +65,11 @@ impl World {
                 parent,
                 call,
                 index,
-            } => {
-                self.find_child(parent, call, index);
+                reopenings,
+            } => self.find_child(parent, call, index, reopenings),
+            SupervisorMessage::EndedRead { pid } => self.ended_read(pid),
+            SupervisorMessage::Reopened { pid, answer } => {
+                self.reopened(pid, answer);
                 Ok(())
             }
             SupervisorMessage::Abandon { parent, calls } => {
@@ -146,6 +152,7 @@ impl World {
             parent,
             origin,
             next_alarm_ms: next_alarm_ms(&image),
+            reopenings: image.reopenings,
             ..ProcessRow::started(pid, program.name())
         };
         NewProcess {
@@ -300,6 +307,8 @@ impl World {
         self.check_recovered(&state, last)?;
         self.check_alarm_of_row(pid, &state)?;
         self.tally.count("journals read");
+        self.begin_ledger(&state, last);
+        self.check_lives(&state)?;
         self.begin(state, last, last, Vec::new());
         Ok(())
     }
@@ -339,6 +348,7 @@ impl World {
         };
         if let Some((life, input)) = taken {
             self.note_post(pid, life, &input);
+            self.note_opening(pid, life, &input);
             let message = ProcessMessage::Input(Box::new(input));
             let delay = self.delay();
             self.schedule.send(
@@ -400,7 +410,11 @@ impl World {
 
     fn give_up(&mut self, pid: Pid, reason: &str) {
         self.tally.count("processes given up");
-        let exit = Exit::new(ExitStatus::Faulted, reason);
+        let row = self.supervisor.table.row(pid);
+        let exit = Exit {
+            reopenings: row.map_or(0, |row| row.reopenings),
+            ..Exit::new(ExitStatus::Faulted, reason)
+        };
         self.append(
             vec![Entry::Ended {
                 pid,
@@ -422,6 +436,7 @@ impl World {
         self.supervisor = Supervisor {
             table: Table::new(rows),
             held_back: BTreeMap::new(),
+            openings: Openings::new(),
         };
     }
 }

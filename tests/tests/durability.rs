@@ -682,7 +682,7 @@ async fn the_table_and_the_numbers_go_on_after_a_reopening() {
     let done = second.process(Pid(1)).await.unwrap();
     assert_eq!(&*within(done.wait()).await.unwrap().message, "heard 1");
     assert!(matches!(
-        done.input("more").await,
+        done.kill().await,
         Err(KernelError::Process(ProcessError::Ended(Pid(1))))
     ));
     assert!(matches!(

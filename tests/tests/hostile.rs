@@ -528,7 +528,7 @@ async fn an_interrupt_without_a_turn_does_nothing_and_a_task_ends_with_its_turn(
     );
     assert!(idle.exit().is_none());
     assert!(matches!(
-        within(task.input("more")).await,
+        within(task.interrupt()).await,
         Err(KernelError::Process(ProcessError::Ended(_)))
     ));
 }

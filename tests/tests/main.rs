@@ -40,6 +40,7 @@ mod processes;
 mod providers;
 mod quota;
 mod recovery;
+mod reopening;
 mod residents;
 mod results;
 mod soak;

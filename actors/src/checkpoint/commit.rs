@@ -256,6 +256,7 @@ fn encode(
             WriteOp::Facts { pid, first, facts }
         }
         LogRecord::Ended { pid, exit } => WriteOp::ProcessEnded { pid, exit },
+        LogRecord::Reopened { pid, reopenings } => WriteOp::ProcessReopened { pid, reopenings },
         LogRecord::NextAlarm { pid, due_ms } => WriteOp::NextAlarm { pid, due_ms },
         LogRecord::TempFile { root, record } => {
             let number = record.number;

@@ -262,6 +262,15 @@ pub enum WriteOp {
         /// Milliseconds since the epoch, UTC; `None` if the process waits for no alarm.
         due_ms: Option<u64>,
     },
+    /// An ended process was opened again: its row loses the exit and the next alarm, and gets the
+    /// number. Facts of the process follow. A store refuses to delete the process until it has ended
+    /// once more.
+    ProcessReopened {
+        /// The process.
+        pid: Pid,
+        /// How often the process was opened again, this time included.
+        reopenings: u32,
+    },
     /// A change of the temporary files of a tree, numbered without gaps.
     TempFile {
         /// The root of its tree.

@@ -51,11 +51,16 @@ impl RunningProcess {
                 children,
                 may_exist,
             } => self.start_children(children, may_exist),
-            Effect::FindChild { call, index } => {
+            Effect::FindChild {
+                call,
+                index,
+                reopenings,
+            } => {
                 self.cast_to_supervisor(TreeMessage::FindChild {
                     parent: pid,
                     call,
                     index,
+                    reopenings,
                 });
             }
             Effect::KillChildrenExcept { calls } => {

@@ -128,6 +128,7 @@ impl Supervisor {
         let row = ProcessRow {
             parent,
             origin,
+            reopenings: image.reopenings,
             ..ProcessRow::started(pid, program.name())
         };
         PendingProcess {

@@ -245,6 +245,7 @@ impl Supervisor {
                 branched_from: Some(branched_from),
                 name,
                 exit: None,
+                reopenings: image.reopenings,
                 ..row
             };
             PendingProcess {

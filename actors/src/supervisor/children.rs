@@ -47,8 +47,10 @@ impl Supervisor {
 
     /// Reports to a parent, which may have restarted, whether a child exists and whether it has
     /// ended.
-    pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
+    pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32, reopenings: u32) {
         match self.table.child_at(parent, call, index) {
+            // The record by which it was opened again is lost.
+            Some(row) if row.reopenings < reopenings => self.stop_for_lost_records(parent),
             Some(row) => self.report_existing_child(&row),
             None if self.context.describe_losses().is_none() => self.notify_parent(
                 parent,

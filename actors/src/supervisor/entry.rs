@@ -85,6 +85,8 @@ struct OptionalFields {
     copied: Option<(Pid, FactNumber)>,
     branched_from: Option<BranchOrigin>,
     exit: Option<Exit>,
+    /// How often the process was opened again after it had ended.
+    reopenings: u32,
     /// The last view, if there is no journal to read it from.
     last_view: Option<ProcessView>,
 }
@@ -122,6 +124,7 @@ impl ProcessEntry {
             branched_from,
             exit,
             next_alarm_ms,
+            reopenings,
             ..
         } = row;
         let (call, index) = child_slot(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
@@ -131,14 +134,18 @@ impl ProcessEntry {
             Origin::Spawned { .. } => (OriginKind::Spawned, None),
             Origin::Copied { from, at } => (OriginKind::Copied, Some((from, at))),
         };
-        let has_no_optional_field =
-            name.is_none() && copied.is_none() && branched_from.is_none() && exit.is_none();
+        let has_no_optional_field = name.is_none()
+            && copied.is_none()
+            && branched_from.is_none()
+            && exit.is_none()
+            && reopenings == 0;
         let optional_fields = (!has_no_optional_field).then(|| {
             Box::new(OptionalFields {
                 name,
                 copied,
                 branched_from,
                 exit,
+                reopenings,
                 last_view: None,
             })
         });
@@ -184,6 +191,10 @@ impl ProcessEntry {
             branched_from: self.branched_from(),
             next_alarm_ms: self.next_alarm_ms().filter(|_| exit.is_none()),
             exit,
+            reopenings: self
+                .optional_fields
+                .as_ref()
+                .map_or(0, |optional_fields| optional_fields.reopenings),
         }
     }
 
@@ -231,6 +242,16 @@ impl ProcessEntry {
         let optional_fields = self.optional_fields.get_or_insert_default();
         optional_fields.exit = Some(exit);
         optional_fields.last_view = last_view;
+    }
+
+    /// Records that the process was opened again. Returns how often it was.
+    pub(super) fn record_reopening(&mut self) -> u32 {
+        self.next_alarm = 0;
+        let optional_fields = self.optional_fields.get_or_insert_default();
+        optional_fields.exit = None;
+        optional_fields.last_view = None;
+        optional_fields.reopenings += 1;
+        optional_fields.reopenings
     }
 
     pub(super) fn live(&self) -> Option<&LiveState> {
@@ -396,10 +417,10 @@ mod tests {
         ];
         let exit = Exit::new(dormouse_proto::process::ExitStatus::Killed, "why");
         for origin in origins {
-            for (parent, name, exit, next_alarm_ms) in [
-                (None, None, None, None),
-                (None, None, None, Some(0)),
-                (Some(Pid(2)), Some("n".into()), Some(exit.clone()), None),
+            for (parent, name, exit, next_alarm_ms, reopenings) in [
+                (None, None, None, None, 0),
+                (None, None, None, Some(0), 3),
+                (Some(Pid(2)), Some("n".into()), Some(exit.clone()), None, 0),
             ] {
                 let branched_from = parent.map(|from| BranchOrigin {
                     pid: from,
@@ -418,6 +439,7 @@ mod tests {
                     branched_from,
                     exit,
                     next_alarm_ms,
+                    reopenings,
                 };
                 assert_eq!(
                     ProcessEntry::new(row.clone(), RunState::Held).row(Pid(7)),

@@ -1,7 +1,8 @@
 //! Routing of messages: which process may write to which, and delivery to the receiver.
 //!
 //! Only the receiver acknowledges a message, after the receipt is durable; if there is no receiver,
-//! the supervisor answers with the reason (MAIL-1). A hibernated receiver is woken.
+//! the supervisor answers with the reason (MAIL-1). A hibernated receiver is woken, and one that has
+//! ended is opened again (`reopening.rs`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,12 +13,11 @@ use dormouse_kernel::syscall::list_processes::MAX_SHOWN;
 use dormouse_kernel::syscall::{Envelope, Refusal};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Address, Reach, ReachableProcess};
-use dormouse_proto::process::Exit;
 use dormouse_proto::tool::Answer;
 use tokio::sync::oneshot;
 
 use super::Supervisor;
-use super::entry::ProcessEntry;
+use super::entry::{ProcessEntry, RunState};
 use super::table::ProcessTable;
 use crate::process::Delivery;
 use crate::recovery::{self, LoadPurpose};
@@ -56,7 +56,7 @@ impl Supervisor {
         match message {
             MailMessage::Deliver { pid, delivery } => {
                 self.release_tree(pid);
-                self.deliver(pid, self.with_local_sender(pid, *delivery));
+                self.deliver_or_reopen(pid, self.with_local_sender(pid, *delivery));
             }
             MailMessage::Send(request) => self.route_message(*request),
         }
@@ -114,7 +114,7 @@ impl Supervisor {
                     acked_below,
                     envelope,
                 };
-                self.deliver(
+                self.deliver_or_reopen(
                     to,
                     Delivery {
                         reply_to: Some((request_id, receipt.into())),
@@ -154,9 +154,13 @@ impl Supervisor {
             addressed_id,
             pid: self.resolve(from, addressed_id),
         };
-        let (to, refusal) =
+        let (to, addressed_id) =
             self.table
                 .resolve_receiver(from, to, resolve, self.context.limits.reach)?;
+        let refusal = match self.table.run_state(to) {
+            Some(RunState::Ended) => self.find_end_refusal(from, to, addressed_id),
+            _ => None,
+        };
         let root = self.table.highest_known_ancestor(to);
         let is_isolated =
             self.isolated_trees.contains(&root) && self.table.highest_known_ancestor(from) != root;
@@ -177,6 +181,23 @@ impl Supervisor {
             sender_id,
             refusal,
         })
+    }
+
+    /// Why a message cannot open an ended process again; `None` if it can.
+    fn find_end_refusal(&self, from: Pid, to: Pid, addressed_id: Pid) -> Option<Refusal> {
+        let exit = self.table.get(to)?.exit()?;
+        if self.table.root(from) != self.table.root(to) {
+            let word = exit.status.word();
+            return Some(
+                format!(
+                    "Process {addressed_id} has ended as {word}: only a message of its own tree, or \
+                     of the user, opens it again."
+                )
+                .into(),
+            );
+        }
+        let checked = self.check_reopening(to, addressed_id);
+        checked.err().map(Refusal::from)
     }
 
     pub(super) fn list_reachable(&self, pid: Pid, reply: oneshot::Sender<ReachableProcesses>) {
@@ -212,15 +233,14 @@ struct AddressedProcess {
 }
 
 impl ProcessTable {
-    /// The process that an address names, and the error for the sender if that process has ended.
-    /// Fails if the sender may not write to it. Costs the depth of the tree.
+    /// The process that an address names, and the id that the sender uses for it. Fails if the sender may not write to it. Costs the depth of the tree.
     fn resolve_receiver(
         &self,
         from: Pid,
         to: &Address,
         resolve: impl Fn(Pid) -> AddressedProcess,
         reach: Reach,
-    ) -> Result<(Pid, Option<Refusal>), Refusal> {
+    ) -> Result<(Pid, Pid), Refusal> {
         let addressed_by_pid = |pid| AddressedProcess {
             addressed_id: pid,
             pid,
@@ -241,19 +261,14 @@ impl ProcessTable {
         }
         let can_write_to =
             |pid| matches!(to, Address::Correspondent(_)) || self.can_reach(from, pid, reach);
-        let Some(entry) = self.get(pid).filter(|_| can_write_to(pid)) else {
+        if self.get(pid).is_none() || !can_write_to(pid) {
             let reach = format_reach(reach);
             return Err(format!(
                 "There is no process {addressed_id} {reach}. list_processes shows who there is."
             )
             .into());
-        };
-        let ended_error = |exit: &Exit| {
-            let word = exit.status.word();
-            format!("Process {addressed_id} has ended as {word}: it receives no more messages.")
-                .into()
-        };
-        Ok((pid, entry.exit().map(ended_error)))
+        }
+        Ok((pid, addressed_id))
     }
 
     /// Whether `from` may write to `to`.

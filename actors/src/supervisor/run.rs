@@ -13,11 +13,14 @@ use tokio::time::Instant;
 use super::Supervisor;
 use super::entry::RunState;
 use super::lookup::HandleReply;
+use super::reopening::ReopeningOutcome;
 use super::verdict::VerdictReply;
 use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, ProcessView};
-use crate::process::{CopyReply, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal};
+use crate::process::{
+    CopyReply, Delivery, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal,
+};
 use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
 
 /// A fault that is older than this does not count towards the limit of restarts.
@@ -51,6 +54,17 @@ pub(crate) enum RunMessage {
     },
     /// A verdict was recorded in the journal of a process, or could not be.
     VerdictRecorded { pid: Pid },
+    /// Ask a parent to open an ended child again.
+    AskParent {
+        parent: Pid,
+        delivery: Box<Delivery>,
+    },
+    /// An ended process was opened by an input, or could not be.
+    ReopeningFinished {
+        pid: Pid,
+        delivery: Box<Delivery>,
+        outcome: ReopeningOutcome,
+    },
     /// Copy a running process. The reply is dropped if the process does not run.
     Copy { pid: Pid, reply: CopyReply },
 }
@@ -70,6 +84,12 @@ impl Supervisor {
                 reply,
             } => self.record_verdict(call, verdict, reply),
             RunMessage::VerdictRecorded { pid } => self.on_verdict_recorded(pid),
+            RunMessage::AskParent { parent, delivery } => self.deliver(parent, *delivery),
+            RunMessage::ReopeningFinished {
+                pid,
+                delivery,
+                outcome,
+            } => self.on_reopening_finished(pid, *delivery, outcome),
             RunMessage::Copy { pid, reply } => self.copy(pid, reply),
         }
     }
@@ -255,7 +275,10 @@ impl Supervisor {
         let unloaded = self.table.unload(pid, reason);
         self.wake_due_processes();
         if let Some(row) = unloaded {
-            let exit = Exit::new(ExitStatus::Faulted, reason);
+            let exit = Exit {
+                reopenings: row.reopenings,
+                ..Exit::new(ExitStatus::Faulted, reason)
+            };
             self.report_to_parent(&ProcessRow {
                 exit: Some(exit),
                 ..row
@@ -304,7 +327,10 @@ impl Supervisor {
 
     /// Ends a process that cannot run with the status `Faulted`, which is reported to its parent.
     pub(super) fn end_as_faulted(&mut self, pid: Pid, reason: &str) {
-        let exit = Exit::new(ExitStatus::Faulted, reason);
+        let exit = Exit {
+            reopenings: self.table.row(pid).map_or(0, |row| row.reopenings),
+            ..Exit::new(ExitStatus::Faulted, reason)
+        };
         tracing::error!(%pid, reason, "a process ended as faulted");
         let records = vec![LogRecord::Ended {
             pid,

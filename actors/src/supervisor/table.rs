@@ -552,6 +552,30 @@ impl ProcessTable {
         Some(row)
     }
 
+    /// Records that an ended process was opened again, durably. Returns how often it was; `None` if
+    /// it has not ended. The process is held until it is loaded.
+    pub(super) fn record_reopening(&mut self, pid: Pid) -> Option<u32> {
+        let parent = self.get(pid).and_then(ProcessEntry::parent);
+        let is_orphan =
+            parent.is_some_and(|parent| self.run_state(parent) == Some(RunState::Ended));
+        let entry = self
+            .get_mut(pid)
+            .filter(|entry| entry.run_state == RunState::Ended)?;
+        let reopenings = entry.record_reopening();
+        // Its parent has ended while the facts were committed, and did not see it alive.
+        entry.is_kill_pending = is_orphan;
+        let name = entry.name().cloned();
+        if let Some(live) = entry.live_mut() {
+            live.view.send_replace(None);
+            live.wait_outcome.send_replace(None);
+        }
+        if let Some(name) = name {
+            self.names.insert(name, pid);
+        }
+        self.set_run_state(pid, RunState::Held);
+        Some(reopenings)
+    }
+
     /// Delivers an input, or keeps it until the process runs. Returns false if the input was
     /// refused.
     pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) -> bool {

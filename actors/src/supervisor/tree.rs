@@ -35,6 +35,8 @@ pub(crate) enum TreeMessage {
         parent: Pid,
         call: CallId,
         index: u32,
+        /// How often the child was opened again, as far as its parent knows.
+        reopenings: u32,
     },
     /// Kill the children of these calls.
     Abandon { parent: Pid, calls: Vec<CallId> },
@@ -62,7 +64,8 @@ impl Supervisor {
                 parent,
                 call,
                 index,
-            } => self.find_child(parent, call, index),
+                reopenings,
+            } => self.find_child(parent, call, index, reopenings),
             TreeMessage::Abandon { parent, calls } => self.kill_children_of_calls(parent, &calls),
             TreeMessage::KillChildrenExcept { parent, calls } => {
                 self.kill_children_of_other_calls(parent, &calls)

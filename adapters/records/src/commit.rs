@@ -108,6 +108,7 @@ impl<L: RecordLog> RecordStore<L> {
             | WriteOp::Snapshot { pid, .. }
             | WriteOp::ProcessEnded { pid, .. }
             | WriteOp::NextAlarm { pid, .. }
+            | WriteOp::ProcessReopened { pid, .. }
             | WriteOp::ProcessDeleted { pid }
             | WriteOp::HistoryTruncated { pid, .. } => vec![*pid],
             WriteOp::TempFile { root, .. } => vec![*root],
@@ -298,6 +299,13 @@ impl<L: RecordLog> RecordStore<L> {
                 existing_row.process_row.exit = Some(exit.clone());
                 existing_row.process_row.next_alarm_ms = None;
                 existing_row.ended_ms = Some(at_ms);
+            }
+            WriteOp::ProcessReopened { pid, reopenings } => {
+                let existing_row = self.row_to_change(changes, *pid)?;
+                existing_row.process_row.exit = None;
+                existing_row.process_row.next_alarm_ms = None;
+                existing_row.process_row.reopenings = *reopenings;
+                existing_row.ended_ms = None;
             }
             WriteOp::NextAlarm { pid, due_ms } => {
                 self.row_to_change(changes, *pid)?.process_row.next_alarm_ms = *due_ms;

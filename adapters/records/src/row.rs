@@ -68,6 +68,11 @@ impl StoredRow {
 
     pub(crate) fn state(&self) -> ProcessState {
         match self {
+            Self::Existing(row)
+                if row.process_row.reopenings > 0 && row.process_row.exit.is_none() =>
+            {
+                ProcessState::Reopened
+            }
             Self::Existing(_) => ProcessState::Exists,
             Self::Deleted => ProcessState::Deleted,
         }

@@ -35,7 +35,7 @@ pub struct ProcessProgress {
     pub last: FactNumber,
     /// The last change of the temporary files of the tree with this root; 0 if there is none.
     pub temp_files: u64,
-    /// Whether the process is deleted.
+    /// Whether the process exists, and whether it may be deleted.
     pub state: ProcessState,
 }
 
@@ -44,6 +44,9 @@ pub struct ProcessProgress {
 pub enum ProcessState {
     /// The process exists.
     Exists,
+    /// The process was opened again and has not ended since: it cannot be deleted. A garbage
+    /// collection may have selected it before.
+    Reopened,
     /// The process was deleted. Its pid is never used again.
     Deleted,
 }
@@ -162,9 +165,9 @@ impl CommitValidator<'_> {
             WriteOp::ProcessCreated { row, image } => self.check_creation(row.pid, image),
             WriteOp::Facts { pid, first, facts } => self.check_facts(*pid, *first, facts),
             WriteOp::Snapshot { pid, at, image } => self.check_snapshot(*pid, *at, image),
-            WriteOp::ProcessEnded { pid, .. } | WriteOp::NextAlarm { pid, .. } => {
-                self.progress(*pid).map(|_| ())
-            }
+            WriteOp::NextAlarm { pid, .. } => self.progress(*pid).map(|_| ()),
+            WriteOp::ProcessEnded { pid, .. } => self.set_state(*pid, ProcessState::Exists),
+            WriteOp::ProcessReopened { pid, .. } => self.set_state(*pid, ProcessState::Reopened),
             WriteOp::TempFile {
                 root,
                 number,
@@ -237,7 +240,7 @@ impl CommitValidator<'_> {
     /// As [`CommitValidator::latest_progress`], of a process that is not deleted.
     fn progress(&self, pid: Pid) -> Result<ProcessProgress, StoreError> {
         self.latest_progress(pid)
-            .filter(|progress| progress.state == ProcessState::Exists)
+            .filter(|progress| progress.state != ProcessState::Deleted)
             .ok_or(StoreError::UnknownProcess(pid))
     }
 
@@ -249,8 +252,23 @@ impl CommitValidator<'_> {
         stored.into_iter().chain(new).min()
     }
 
+    fn set_state(&mut self, pid: Pid, state: ProcessState) -> Result<(), StoreError> {
+        let progress = self.progress(pid)?;
+        if progress.state != state {
+            self.checked
+                .progress
+                .insert(pid, ProcessProgress { state, ..progress });
+        }
+        Ok(())
+    }
+
     fn check_deletion(&mut self, pid: Pid) -> Result<(), StoreError> {
         let progress = self.progress(pid)?;
+        if progress.state == ProcessState::Reopened {
+            return Err(refused(format!(
+                "process {pid} was opened again: only a process that has ended is deleted"
+            )));
+        }
         if let Some(at) = self.earliest_needed(pid) {
             return Err(refused(format!(
                 "process {pid} is in a checkpoint, at fact {at}: drop the checkpoint first, by an \

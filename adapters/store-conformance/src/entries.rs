@@ -63,6 +63,15 @@ pub fn ended(pid: u64) -> WriteOp {
     }
 }
 
+/// The operation that opens an ended process again.
+#[must_use]
+pub fn reopened(pid: u64, reopenings: u32) -> WriteOp {
+    WriteOp::ProcessReopened {
+        pid: Pid(pid),
+        reopenings,
+    }
+}
+
 /// The operation that sets when the next alarm of a process is due.
 #[must_use]
 pub fn next_alarm(pid: u64, due_ms: Option<u64>) -> WriteOp {

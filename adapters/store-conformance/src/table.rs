@@ -81,3 +81,56 @@ pub(crate) fn the_table_has_the_next_alarm_of_each_process(subject: &mut Subject
     commit_ops(subject, owner, &[process_deleted(1)]);
     assert_eq!(next_alarms(subject), [None, None]);
 }
+
+pub(crate) fn a_process_that_is_opened_again_is_alive_until_it_ends_again(subject: &mut Subject) {
+    let owner = claim(subject);
+    let alive = |reopenings| ProcessRow {
+        reopenings,
+        ..row(1)
+    };
+    let dead = |reopenings| ProcessRow {
+        exit: Some(exit()),
+        ..alive(reopenings)
+    };
+    let check = |subject: &mut Subject, expected: ProcessRow| {
+        let rows = with_store(subject, |store| store.processes().unwrap().rows);
+        assert_eq!(rows, std::slice::from_ref(&expected));
+        let journal = with_store(subject, |store| store.journal(Pid(1), None).unwrap());
+        assert_eq!(journal.row, expected);
+    };
+    commit_ops(
+        subject,
+        owner,
+        &[created(1), facts(1, 1..=1), next_alarm(1, Some(900))],
+    );
+    commit_ops(subject, owner, &[facts(1, 2..=2), ended(1)]);
+    check(subject, dead(0));
+    // Its alarms ended with it.
+    commit_ops(subject, owner, &[reopened(1, 1), facts(1, 3..=4)]);
+    check(subject, alive(1));
+    let refused = expect_refusal(subject, owner, &[process_deleted(1)]);
+    assert!(matches!(refused, StoreError::Refused { .. }), "{refused}");
+    commit_ops(subject, owner, &[next_alarm(1, Some(1_000))]);
+    check(
+        subject,
+        ProcessRow {
+            next_alarm_ms: Some(1_000),
+            ..alive(1)
+        },
+    );
+    commit_ops(subject, owner, &[facts(1, 5..=5), ended(1)]);
+    check(subject, dead(1));
+    commit_ops(subject, owner, &[reopened(1, 2), facts(1, 6..=6)]);
+    check(subject, alive(2));
+    let journal = with_store(subject, |store| store.journal(Pid(1), None).unwrap());
+    assert_eq!(journal.facts.len(), 6);
+    commit_ops(subject, owner, &[ended(1)]);
+    // One that was opened and deleted in the meantime is unknown.
+    commit_ops(subject, owner, &[process_deleted(1)]);
+    for unknown in [1, 9] {
+        let ops = [reopened(unknown, 3), facts(unknown, 7..=7)];
+        let refused = expect_refusal(subject, owner, &ops);
+        let is_unknown = matches!(refused, StoreError::UnknownProcess(pid) if pid == Pid(unknown));
+        assert!(is_unknown, "{refused}");
+    }
+}

@@ -231,6 +231,15 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 Need::image(first)
             }
             RecordKind::TempFile | RecordKind::NextAlarm => Need::ALWAYS,
+            RecordKind::ProcessReopened => {
+                // A compaction may have moved the record behind that of the next end.
+                let processes = self.store.index();
+                let entry = processes.processes().entry(pid);
+                if entry.is_some_and(|entry| entry.end.is_none()) {
+                    inventory.clear_ended(pid);
+                }
+                Need::ALWAYS
+            }
             RecordKind::ProcessEnded => {
                 inventory.set_ended(pid, header.at_ms);
                 Need::ALWAYS

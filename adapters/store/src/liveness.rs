@@ -66,6 +66,9 @@ pub(crate) fn is_live(
             .filter(|entry| entry.end.is_none())
             .and_then(|entry| entry.next_alarm.as_ref())
             .is_some_and(|next_alarm| next_alarm.at == at)),
+        RecordKind::ProcessReopened => Ok(entry
+            .and_then(|entry| entry.reopened.as_ref())
+            .is_some_and(|reopened| reopened.at == at)),
         RecordKind::TempFile if entry.is_some() => is_indexed_here(),
         RecordKind::TempFile => Ok(false),
         RecordKind::Checkpoint => Ok(checkpoint.is_some_and(CheckpointEntry::exists)
@@ -113,6 +116,7 @@ pub(crate) fn record_key(header: &RecordHeader) -> Option<RecordKey> {
         | RecordKind::DeletedPids
         | RecordKind::DroppedCheckpoints
         | RecordKind::LossAcknowledged
-        | RecordKind::NextAlarm => None,
+        | RecordKind::NextAlarm
+        | RecordKind::ProcessReopened => None,
     }
 }

@@ -35,7 +35,8 @@ use dormouse_records::secret::StoreKey;
 pub(crate) use digest::Digest;
 use entry::is_deleted_entry;
 pub(crate) use entry::{
-    EndEntry, LastRecord, NextAlarmEntry, NumberedRecords, ProcessEntry, RetainedHistory,
+    EndEntry, LastRecord, NextAlarmEntry, NumberedRecords, ProcessEntry, ReopenedEntry,
+    RetainedHistory,
 };
 use loader::TableLoader;
 
@@ -375,6 +376,7 @@ mod tests {
             last_record,
             temp_files,
             next_alarm: None,
+            reopened: None,
         }
     }
 

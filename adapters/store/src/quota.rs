@@ -56,6 +56,7 @@ fn frees_space(op: &WriteOp) -> bool {
         | WriteOp::Facts { .. }
         | WriteOp::Snapshot { .. }
         | WriteOp::NextAlarm { .. }
+        | WriteOp::ProcessReopened { .. }
         | WriteOp::TempFile { .. }
         | WriteOp::Checkpoint { .. } => false,
     }

@@ -239,6 +239,10 @@ impl RecordBuilder {
                 pid.0,
                 encode(due_ms)?,
             )),
+            WriteOp::ProcessReopened { pid, reopenings } => Some(Self {
+                count: u64::from(*reopenings),
+                ..Self::with_payload(RecordKind::ProcessReopened, pid.0, Vec::new())
+            }),
             WriteOp::TempFile {
                 root,
                 number,

@@ -112,10 +112,12 @@ pub(crate) enum RecordKind {
     LossAcknowledged = 17,
     /// Sets when the next alarm of a process is due.
     NextAlarm = 18,
+    /// Opens an ended process again.
+    ProcessReopened = 19,
 }
 
 impl RecordKind {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::SegmentOpened,
         Self::Content,
         Self::ProcessCreated,
@@ -134,6 +136,7 @@ impl RecordKind {
         Self::DroppedCheckpoints,
         Self::LossAcknowledged,
         Self::NextAlarm,
+        Self::ProcessReopened,
     ];
 
     /// Whether the record has no payload, and its payload hash field contains something else.

@@ -77,6 +77,11 @@ fn the_walk_with_alarms_does_what_it_says() {
 }
 
 #[test]
+fn the_walk_with_a_diary_does_what_it_says() {
+    assert_eq!(run_chapter("docs/reopening.md"), (4, 3));
+}
+
+#[test]
 fn the_first_command_of_the_readme_prints_what_it_says_and_is_the_picture() {
     let folder = tempfile::tempdir().unwrap();
     let audit = folder.path().join("examples/audit");

@@ -432,9 +432,12 @@ impl Account {
         self.abandoned_calls.contains(&call)
     }
 
-    /// Drops all reservations of an ended process. Its exit already counts the shares of its living
-    /// children as used.
+    /// Drops all reservations of an ended process. As in its exit, the shares of its living children
+    /// count as used, also in the account of a root that is opened again.
     pub(crate) fn close(&mut self) {
+        for share in self.shares.values() {
+            self.descendant_usage += as_usage(share);
+        }
         self.shares.clear();
     }
 

@@ -210,7 +210,12 @@ impl Inventory {
 
     /// Reports the end of a process, in milliseconds since the epoch.
     pub fn set_ended(&mut self, pid: Pid, at_ms: u64) {
-        self.process_to_update(pid).set_ended(at_ms);
+        self.process_to_update(pid).set_ended(Some(at_ms));
+    }
+
+    /// Records that a process was opened again after it had ended.
+    pub fn clear_ended(&mut self, pid: Pid) {
+        self.process_to_update(pid).set_ended(None);
     }
 
     /// Reports an image of a process.

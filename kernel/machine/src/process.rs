@@ -24,6 +24,8 @@
 //! * MAIL-1: a message is delivered once.
 //! * HELD-1: no held call begins unanswered, and an answer applies to one call of one process.
 //! * ALARM-1: a time of an alarm is reported once.
+//! * REOPEN-1: an ended process runs only after one fact that opened it again, and its parent hears
+//!   of each of its ends once.
 //! * TREE-1: the usage of a tree stays within the budget of its root.
 
 mod alarms;
@@ -59,6 +61,7 @@ mod preload;
 mod process_list;
 mod program_cache;
 mod read;
+mod reopening;
 mod reply;
 mod result;
 mod resume;
@@ -98,6 +101,7 @@ pub use pending_spawn::{FetchError, Fetched, PendingSpawn, Preloads};
 pub use preload::{FetchedFile, MAX_PRELOAD_BYTES, ShownPreload, check_preload_size};
 pub use process_list::MAX_SHOWN_PROCESSES;
 pub use read::{Read, ReadResult};
+pub use reopening::{EndedChild, EndedProcess, Reopening, check_exit};
 pub use reply::PlacedReply;
 pub use spawn::NewChild;
 pub use state::{State, StateError};

@@ -328,6 +328,7 @@ mod tests {
             branched_from: None,
             exit: has_ended.map(|()| Exit::new(ExitStatus::Done, "")),
             next_alarm_ms: None,
+            reopenings: 0,
         }
     }
 

@@ -52,7 +52,8 @@ const PARAMETERS: [Parameter; 3] = [
 
 const DESCRIPTION: &str = "Says something to another process. It hears it when its turn ends, or \
 when it calls receive_messages. You get an answer as soon as the message is kept for it, and do \
-not wait for a reply.";
+not wait for a reply. A process of your own tree that has ended, such as a child that is done, is \
+opened again by it and goes on with all that it knows; hear of its next end by wait.";
 
 const TO: &str = "\"parent\", the pid of a process, or a name";
 

@@ -23,6 +23,9 @@ pub struct Limits {
     /// The most alarms of one process that are open at the same time.
     #[key(default = 32, range = 1..=1_000)]
     pub max_alarms: u32,
+    /// How often a message may open a process again that has ended; 0 for never.
+    #[key(default = 100, range = 0..=1_000_000)]
+    pub max_reopenings: u32,
     /// How often a process may restore itself to a checkpoint.
     #[key(default = 8, range = 1..=1_000)]
     pub max_restores: u32,

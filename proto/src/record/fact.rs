@@ -5,9 +5,9 @@ use std::sync::Arc;
 use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
-use super::{Annotation, Caller, CompactedMessages, Entry, Hold, Image};
+use super::{Annotation, Caller, CompactedMessages, Entry, Hold, Image, ReopenedChild};
 use crate::alarm::{Alarm, AlarmId};
-use crate::budget::Change;
+use crate::budget::{Change, Ledger};
 use crate::id::{CallId, CheckpointId, FdId, Pid};
 use crate::mail::Sender;
 use crate::message::{Block, Message};
@@ -99,6 +99,13 @@ pub enum Fact<C: Clone> {
     },
     /// Alarms.
     Alarm(AlarmFact),
+    /// An ended process was opened again: it waits for input, with its conversation and its
+    /// descriptors. The message that opened it follows.
+    Reopened {
+        /// The account of a child, with the share that it was given anew; `None` for a root, whose
+        /// account continues.
+        budget: Option<Box<Ledger>>,
+    },
 }
 
 /// Changes of the mailbox.
@@ -278,6 +285,22 @@ pub enum ChildFact {
         /// Report of its end; large content is already replaced by descriptors.
         message: Arc<Message>,
     },
+    /// A child that had ended was opened again, and runs in the background. The facts that open it
+    /// are in the same commit.
+    Reopened {
+        /// The child.
+        child: ReopenedChild,
+    },
+    /// The end of a child that was opened again was queued in the mailbox. This fact is its receipt:
+    /// a repeated report is not queued again (REOPEN-1).
+    ReportedAgain {
+        /// Call that made the child.
+        call: CallId,
+        /// Index of the child within its call, from 0.
+        index: u32,
+        /// Report of its end; large content is already replaced by descriptors.
+        message: Arc<Message>,
+    },
 }
 
 /// Changes of the descriptor table.
@@ -356,6 +379,7 @@ impl<C: Clone> Fact<C> {
             Self::Compacted { .. } => "compacted",
             Self::WentToCompacted { .. } => "went_to_compacted",
             Self::Alarm(fact) => fact.name(),
+            Self::Reopened { .. } => "reopened",
         }
     }
 
@@ -424,6 +448,7 @@ impl<C: Clone> Fact<C> {
                 by,
             },
             Self::Alarm(fact) => Fact::Alarm(fact),
+            Self::Reopened { budget } => Fact::Reopened { budget },
         })
     }
 }
@@ -495,6 +520,8 @@ impl ChildFact {
             Self::Started { .. } => "child_started",
             Self::Ended { .. } => "child_ended",
             Self::Reported { .. } => "child_reported",
+            Self::Reopened { .. } => "child_reopened",
+            Self::ReportedAgain { .. } => "child_reported_again",
         }
     }
 }

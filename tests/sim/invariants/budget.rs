@@ -20,6 +20,9 @@ use crate::world::World;
 #[derive(Default)]
 pub(super) struct Spending {
     own: BTreeMap<Amount, u64>,
+    /// What it used in each earlier life, and the fact that began the next: the account of a child
+    /// that is opened again is a new one.
+    past: Vec<(u64, BTreeMap<Amount, u64>)>,
     /// By how much single calls used more than was left.
     overshot: BTreeMap<Amount, u64>,
 }
@@ -34,7 +37,18 @@ impl Spending {
                 .map(|amount| (amount, account.overdrawn(amount)))
                 .collect();
         }
+        self.past.retain(|(at, _)| *at <= last);
         self.count(account);
+    }
+
+    /// All that it used, in this life and before.
+    fn total(&self, amount: Amount) -> u64 {
+        let past = match amount {
+            Amount::ResidentBytes => &[],
+            _ => &self.past[..],
+        };
+        let lives = past.iter().map(|(_, own)| own).chain([&self.own]);
+        lives.filter_map(|own| own.get(&amount)).sum()
     }
 
     fn count(&mut self, account: &Account) {
@@ -60,7 +74,14 @@ impl World {
                 format!("{pid} asks its model beyond its limits: {account:?}")
             })?;
         }
+        let opened = (running.last() + 1..)
+            .zip(facts)
+            .find(|(_, fact)| matches!(fact, Fact::Reopened { budget: Some(_) }));
         if let Some(ledger) = self.ledgers.get_mut(&pid) {
+            if let Some((number, _)) = opened {
+                let own = ledger.spending.own.clone();
+                ledger.spending.past.push((number, own));
+            }
             ledger.spending.count(account);
         }
         if self.steps.is_multiple_of(16) {
@@ -98,6 +119,10 @@ impl World {
         let Some(place) = place(&row.origin) else {
             return Ok(());
         };
+        // Its parent has ended, which kills it, and was opened again before it heard of that.
+        if parent.reopenings() > 0 && self.supervisor.table.is_doomed(child.pid()) {
+            return Ok(());
+        }
         let (above, below) = (parent.budget(), child.budget());
         let broken = |breach| {
             Violation::of(
@@ -132,7 +157,7 @@ impl World {
             evolve(&mut state, fact);
             let is = state.budget();
             for amount in Amount::SHARED {
-                let used = own(is, amount) - own(&was, amount);
+                let used = own(is, amount).saturating_sub(own(&was, amount));
                 let over = was
                     .remaining(amount)
                     .map_or(0, |left| used.saturating_sub(left));
@@ -169,11 +194,13 @@ impl World {
         };
         // One that outlives its parent for a moment is on its way to its end, and stands in
         // nobody's account.
-        let living = if self.supervisor.table.lives(root) {
-            self.supervisor.table.tree(root)
+        let table = &self.supervisor.table;
+        let mut living = if table.lives(root) {
+            table.tree(root)
         } else {
             Vec::new()
         };
+        living.retain(|pid| !table.is_doomed(*pid));
         for amount in Amount::SHARED {
             let Some(limit) = limits.limit(amount) else {
                 continue;
@@ -186,7 +213,7 @@ impl World {
             for (pid, ledger) in of_tree {
                 let counts = amount != Amount::ResidentBytes || living.contains(pid);
                 used += if counts {
-                    ledger.spending.own.get(&amount).copied().unwrap_or(0)
+                    ledger.spending.total(amount)
                 } else {
                     0
                 };

@@ -14,6 +14,7 @@ use super::alarms::Alarms;
 use super::budget::Spending;
 use super::forks::Digest;
 use super::mail::Letters;
+use super::reopening::Lives;
 use super::{Held, ensure, provenance};
 use crate::event::NewProcess;
 use crate::tokens::Token;
@@ -35,6 +36,7 @@ pub(crate) struct Ledger {
     pub(super) letters: Letters,
     pub(super) alarms: Alarms,
     pub(super) spending: Spending,
+    pub(super) lives: Lives,
     /// What was applied, and by which fact.
     pub(super) applied: BTreeMap<(Applied, CallId, u32), u64>,
     /// How it stood after what was last acknowledged.
@@ -115,6 +117,7 @@ impl World {
             letters: Letters::default(),
             alarms: Alarms::default(),
             spending: Spending::default(),
+            lives: Lives::default(),
             applied: BTreeMap::new(),
             witness: None,
             left: None,
@@ -134,6 +137,7 @@ impl World {
         ledger.letters.begin(state, last);
         ledger.alarms.begin(state, last);
         ledger.spending.begin(state.budget(), last);
+        ledger.lives.begin(last);
         ledger.applied.retain(|_, at| *at <= last);
         let entries = state
             .table()

@@ -58,6 +58,17 @@ impl World {
                     let child = before.background().get(call).copied().unwrap_or(Pid(0));
                     self.mail_queued(after.pid(), Sender::Process(child), message);
                 }
+                Fact::Child(ChildFact::ReportedAgain {
+                    call,
+                    index,
+                    message,
+                }) => {
+                    let child = before
+                        .reopened_children()
+                        .find(|child| (child.call, child.index) == (*call, *index));
+                    let child = child.map_or(Pid(0), |child| child.child);
+                    self.mail_queued(after.pid(), Sender::Process(child), message);
+                }
                 Fact::Alarm(AlarmFact::Fired {
                     id,
                     message: Some(message),

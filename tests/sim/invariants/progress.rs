@@ -81,7 +81,7 @@ impl World {
                     return Some("acts, and all is answered".to_owned());
                 }
                 let waits = |pending_call: &PendingCall| match &*pending_call.tool {
-                    "wait" => !state.background().is_empty(),
+                    "wait" => has_background_child(state),
                     _ => self.has_living_child(pid, pending_call.call),
                 };
                 if state.phase().held_calls().next().is_some() {
@@ -115,13 +115,19 @@ impl World {
         {
             return Some(format!("was not told of the end of {child} ({call})"));
         }
+        if let Some(lost) = state
+            .reopened_children()
+            .find(|reopened| !self.has_living_child(pid, reopened.call))
+        {
+            return Some(format!("was not told of the next end of {}", lost.child));
+        }
         let is_restored = matches!(
             self.supervisor.table.row(pid)?.origin,
             Origin::Copied { .. }
         );
         let is_task = state.image().lifetime == Lifetime::Task;
         let has_alarm = state.alarms().next().is_some();
-        (is_task && !is_restored && !has_alarm && state.background().is_empty())
+        (is_task && !is_restored && !has_alarm && !has_background_child(state))
             .then(|| "is a task that is over and lives on".to_owned())
     }
 
@@ -151,4 +157,8 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn has_background_child(state: &State) -> bool {
+    !state.background().is_empty() || state.reopened_children().len() > 0
 }

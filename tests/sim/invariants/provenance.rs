@@ -81,7 +81,9 @@ impl World {
                 self.check_told(pid, &answer.text, "an answer")
             }
             Fact::Mail(MailFact::Queued { message, .. } | MailFact::Received { message, .. })
-            | Fact::Child(ChildFact::Reported { message, .. })
+            | Fact::Child(
+                ChildFact::Reported { message, .. } | ChildFact::ReportedAgain { message, .. },
+            )
             | Fact::Turn(TurnFact::WentTo { message, .. })
             | Fact::WentToCompacted { message, .. }
             | Fact::Alarm(AlarmFact::Fired {
@@ -147,6 +149,13 @@ fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
         } => {
             tokens_in(&exit.message, &mut found);
             return Giver::Process(*child);
+        }
+        Input::ReopenChild { child, .. } => {
+            // Its parent may not have heard of its end.
+            if let Some(exit) = child.process.state.exit() {
+                tokens_in(&exit.message, &mut found);
+            }
+            return Giver::Process(child.child);
         }
         Input::Child {
             event: ChildEvent::Started { .. } | ChildEvent::Absent { .. },

@@ -6,7 +6,7 @@ use dormouse_proto::process::{Exit, Origin, ProcessRow};
 
 use super::table::{Run, place};
 use crate::event::{Event, FilesMessage, SupervisorMessage};
-use crate::invariants::Held;
+use crate::invariants::{Held, ensure};
 use crate::schedule::{FILES, SUPERVISOR};
 use crate::world::World;
 
@@ -48,9 +48,23 @@ impl World {
         }
     }
 
-    pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
+    pub(super) fn find_child(
+        &mut self,
+        parent: Pid,
+        call: CallId,
+        index: u32,
+        reopenings: u32,
+    ) -> Held {
         match self.supervisor.table.child_at(parent, call, index) {
-            Some(row) => self.found(&row),
+            Some(row) => {
+                ensure(row.reopenings >= reopenings, "REOPEN-1", || {
+                    format!(
+                        "{parent} has opened {} {reopenings} times: {row:?}",
+                        row.pid
+                    )
+                })?;
+                self.found(&row)
+            }
             None => {
                 self.tally.count("children looked for in vain");
                 self.tell_parent(
@@ -62,6 +76,7 @@ impl World {
                 );
             }
         }
+        Ok(())
     }
 
     fn found(&mut self, row: &ProcessRow) {
@@ -92,6 +107,7 @@ impl World {
         self.tally
             .count(&format!("ended as {}", exit.status.word()));
         self.return_posts(pid, None);
+        self.return_openings(pid, None);
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {

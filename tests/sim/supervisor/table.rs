@@ -135,6 +135,11 @@ impl Table {
             .is_some_and(|entry| entry.doomed || !entry.waiting.is_empty())
     }
 
+    /// Whether it is to be killed, but may not know it yet.
+    pub(crate) fn is_doomed(&self, pid: Pid) -> bool {
+        self.entries.get(&pid).is_some_and(|entry| entry.doomed)
+    }
+
     pub(crate) fn root(&self, pid: Pid) -> Pid {
         let parent = |pid: &Pid| self.entries.get(pid).and_then(|entry| entry.row.parent);
         std::iter::successors(Some(pid), parent)
@@ -295,6 +300,26 @@ impl Table {
         entry.run = Run::Loading;
         entry.faults += 1;
         Some(entry.faults)
+    }
+
+    /// An ended process is opened again, and held until it is read. One whose parent has ended
+    /// meanwhile is to be killed. Returns whether it had ended.
+    pub(crate) fn reopen(&mut self, pid: Pid) -> bool {
+        let parent = self.row(pid).and_then(|row| row.parent);
+        let is_orphan = parent.is_some_and(|parent| !self.lives(parent));
+        let Some(entry) = self
+            .entries
+            .get_mut(&pid)
+            .filter(|entry| entry.run == Run::Ended)
+        else {
+            return false;
+        };
+        entry.run = Run::Held;
+        entry.row.exit = None;
+        entry.row.next_alarm_ms = None;
+        entry.row.reopenings += 1;
+        entry.doomed = is_orphan;
+        true
     }
 
     pub(crate) fn end(&mut self, pid: Pid, exit: &Exit) -> Option<ProcessRow> {

@@ -40,6 +40,7 @@ impl Line {
             | Event::TurnEnded { .. }
             | Event::Hibernated { .. }
             | Event::Woke { .. }
+            | Event::Reopened { .. }
             | Event::Lagged { .. } => None,
         })
     }

@@ -12,7 +12,7 @@ use crate::payload::{
 };
 use crate::process_table::{
     AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LastRecord, NextAlarmEntry,
-    NumberedRecords, ProcessEntry, RetainedHistory,
+    NumberedRecords, ProcessEntry, ReopenedEntry, RetainedHistory,
 };
 use crate::record_header::{RecordHeader, RecordKind};
 
@@ -84,7 +84,8 @@ impl Index {
             | RecordKind::HistoryTruncated
             | RecordKind::ProcessDeleted
             | RecordKind::SnapshotDropped
-            | RecordKind::NextAlarm => self.apply_to_process(at, header, payload),
+            | RecordKind::NextAlarm
+            | RecordKind::ProcessReopened => self.apply_to_process(at, header, payload),
         }
     }
 
@@ -184,11 +185,14 @@ impl Index {
                     exit: None,
                     last: first,
                 };
-                if entry
+                let is_newer = entry
                     .end
                     .as_ref()
-                    .is_none_or(|known| known.first_commit <= end.first_commit)
-                {
+                    .is_none_or(|known| known.first_commit <= end.first_commit);
+                let is_over = entry
+                    .reopened
+                    .is_some_and(|reopened| reopened.first_commit > end.first_commit);
+                if is_newer && !is_over {
                     let exit = unless_damaged(payload().and_then(|bytes| decode_exit(&bytes)))?;
                     entry.end = Some(EndEntry { exit, ..end });
                 }
@@ -209,6 +213,21 @@ impl Index {
                     });
                 }
             }
+            RecordKind::ProcessReopened => {
+                let first_commit = header.first_commit;
+                let is_newer = entry
+                    .reopened
+                    .is_none_or(|known| known.first_commit <= first_commit);
+                if is_newer {
+                    entry.reopened = Some(ReopenedEntry {
+                        first_commit,
+                        at,
+                        reopenings: u32::try_from(header.count).unwrap_or(u32::MAX),
+                    });
+                }
+                let ended_before = |end: &EndEntry| end.first_commit <= first_commit;
+                entry.end = entry.end.take().filter(|end| !ended_before(end));
+            }
             RecordKind::HistoryTruncated => {
                 entry.creation_row =
                     unless_damaged(payload().and_then(|bytes| decode_truncated(&bytes)))?
@@ -227,8 +246,8 @@ impl Index {
             | RecordKind::DroppedCheckpoints
             | RecordKind::LossAcknowledged => return Ok(()),
         }
-        // Facts have no gaps and nothing follows an end, so these records show how far the journal
-        // goes. A snapshot does not: it may be written long after its fact.
+        // Facts have no gaps and only a reopening follows an end, whose facts are in the same commit,
+        // so these records show how far the journal goes. A snapshot does not: it may be written long after its fact.
         if matches!(
             header.kind,
             RecordKind::ProcessCreated | RecordKind::Facts | RecordKind::ProcessEnded

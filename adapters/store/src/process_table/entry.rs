@@ -18,7 +18,7 @@ pub(crate) struct ProcessEntry {
     pub(crate) creation_row: Option<ProcessRow>,
     /// The location of the creation record; the log's start if none has been applied.
     pub(crate) creation_at: Location,
-    /// The end of the process, if it has ended.
+    /// The end of the process, if it has ended and was not opened again since.
     pub(crate) end: Option<EndEntry>,
     /// How much of its history is kept.
     pub(crate) retained: RetainedHistory,
@@ -31,6 +31,19 @@ pub(crate) struct ProcessEntry {
     /// The latest record of the next alarm; `None` if there is none, so that the row of the
     /// creation says it.
     pub(crate) next_alarm: Option<NextAlarmEntry>,
+    /// The latest record by which the process was opened again.
+    pub(crate) reopened: Option<ReopenedEntry>,
+}
+
+/// The record by which an ended process was opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReopenedEntry {
+    /// The commit in which it was first written.
+    pub(crate) first_commit: u64,
+    /// The record's location.
+    pub(crate) at: Location,
+    /// How often the process was opened again, this time included.
+    pub(crate) reopenings: u32,
 }
 
 /// The record of the next alarm.
@@ -137,6 +150,9 @@ type StoredEntry = (
 /// The encoded form of [`NextAlarmEntry`].
 type StoredNextAlarm = (u64, Location, Option<u64>);
 
+/// The encoded form of [`ReopenedEntry`].
+type StoredReopened = (u64, Location, u32);
+
 impl ProcessEntry {
     /// A process of which nothing is known before `last_record`.
     pub(crate) fn new(last_record: LastRecord) -> Self {
@@ -155,6 +171,7 @@ impl ProcessEntry {
             last_record,
             temp_files,
             next_alarm: None,
+            reopened: None,
         }
     }
 
@@ -192,13 +209,16 @@ impl ProcessEntry {
             temp_files,
             last,
         );
-        match self.next_alarm {
-            None => codec::encode(&(ENTRY_TAG, parts)),
-            Some(NextAlarmEntry {
-                first_commit,
-                at,
-                due_ms,
-            }) => codec::encode(&(SLEEPER_TAG, parts, (first_commit, at, due_ms))),
+        let next_alarm: Option<StoredNextAlarm> = self
+            .next_alarm
+            .map(|entry| (entry.first_commit, entry.at, entry.due_ms));
+        let reopened: Option<StoredReopened> = self
+            .reopened
+            .map(|entry| (entry.first_commit, entry.at, entry.reopenings));
+        match (next_alarm, reopened) {
+            (None, None) => codec::encode(&(ENTRY_TAG, parts)),
+            (Some(next_alarm), None) => codec::encode(&(SLEEPER_TAG, parts, next_alarm)),
+            (_, Some(reopened)) => codec::encode(&(REOPENED_TAG, parts, next_alarm, reopened)),
         }
     }
 
@@ -208,13 +228,23 @@ impl ProcessEntry {
             let (_, at): (u8, Location) = codec::decode(bytes).ok()?;
             return Some(Self::deleted(at));
         }
-        let (parts, next_alarm) = if bytes.get(1) == Some(&SLEEPER_TAG) {
-            let (_, parts, next_alarm): (u8, StoredEntry, StoredNextAlarm) =
-                codec::decode(bytes).ok()?;
-            (parts, Some(next_alarm))
-        } else {
-            let (_, parts): (u8, StoredEntry) = codec::decode(bytes).ok()?;
-            (parts, None)
+        let (parts, next_alarm, reopened): (
+            StoredEntry,
+            Option<StoredNextAlarm>,
+            Option<StoredReopened>,
+        ) = match bytes.get(1) {
+            Some(&SLEEPER_TAG) => {
+                let (_, parts, next_alarm): (u8, _, _) = codec::decode(bytes).ok()?;
+                (parts, Some(next_alarm), None)
+            }
+            Some(&REOPENED_TAG) => {
+                let (_, parts, next_alarm, reopened): (u8, _, _, _) = codec::decode(bytes).ok()?;
+                (parts, next_alarm, Some(reopened))
+            }
+            _ => {
+                let (_, parts): (u8, _) = codec::decode(bytes).ok()?;
+                (parts, None, None)
+            }
         };
         let (
             (creation_row, creation_at),
@@ -258,16 +288,29 @@ impl ProcessEntry {
                 at,
                 due_ms,
             }),
+            reopened: reopened.map(|(first_commit, at, reopenings)| ReopenedEntry {
+                first_commit,
+                at,
+                reopenings,
+            }),
         })
     }
 
     /// The row, including the end; `None` if the record of creation or end is damaged.
     pub(crate) fn row(&self) -> Option<ProcessRow> {
-        let creation_row = self.creation_row.clone()?;
+        let mut creation_row = self.creation_row.clone()?;
+        if let Some(reopened) = self.reopened {
+            creation_row.reopenings = reopened.reopenings;
+            creation_row.next_alarm_ms = None;
+        }
+        // The alarms of an earlier life ended with it.
+        let reopened_in = self.reopened.map_or(0, |reopened| reopened.first_commit);
+        let next_alarm = self
+            .next_alarm
+            .filter(|next_alarm| next_alarm.first_commit >= reopened_in);
         match &self.end {
             None => Some(ProcessRow {
-                next_alarm_ms: self
-                    .next_alarm
+                next_alarm_ms: next_alarm
                     .map_or(creation_row.next_alarm_ms, |next_alarm| next_alarm.due_ms),
                 ..creation_row
             }),
@@ -281,10 +324,10 @@ impl ProcessEntry {
 
     /// The last fact and the last change of temporary files, for the validation of a commit.
     pub(crate) fn progress(&self) -> ProcessProgress {
-        let state = if matches!(self.retained, RetainedHistory::Deleted(_)) {
-            ProcessState::Deleted
-        } else {
-            ProcessState::Exists
+        let state = match self.retained {
+            RetainedHistory::Deleted(_) => ProcessState::Deleted,
+            _ if self.reopened.is_some() && self.end.is_none() => ProcessState::Reopened,
+            _ => ProcessState::Exists,
         };
         ProcessProgress {
             last: self.last,
@@ -319,6 +362,8 @@ const ENTRY_TAG: u8 = 0;
 const DELETED_TAG: u8 = 1;
 /// An entry that is followed by its next alarm.
 const SLEEPER_TAG: u8 = 2;
+/// An entry that is followed by its next alarm, if it has one, and by its last reopening.
+const REOPENED_TAG: u8 = 3;
 
 /// Whether an encoded entry is that of a deleted process.
 pub(super) fn is_deleted_entry(bytes: &[u8]) -> bool {

@@ -142,7 +142,12 @@ impl Account {
     /// time that its parent has left.
     #[must_use]
     pub fn ledger_of_child(&self, call: CallId, index: u32, now_ms: u64) -> Ledger {
-        let share = self.share(call, index).copied().unwrap_or_default();
+        self.ledger_with_share(self.share(call, index).copied().unwrap_or_default(), now_ms)
+    }
+
+    /// As [`ledger_of_child`](Self::ledger_of_child), for a share that is about to be reserved.
+    #[must_use]
+    pub fn ledger_with_share(&self, share: Budget, now_ms: u64) -> Ledger {
         let left_ms = self.wall_time_left_ms(now_ms);
         let wall_time_ms = share
             .wall_time_ms

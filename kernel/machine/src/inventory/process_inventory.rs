@@ -105,8 +105,8 @@ impl ProcessInventory {
         add_range(&mut self.facts, first.0, first.0 + count);
     }
 
-    pub(super) fn set_ended(&mut self, at_ms: u64) {
-        self.ended_ms = Some(at_ms);
+    pub(super) fn set_ended(&mut self, at_ms: Option<u64>) {
+        self.ended_ms = at_ms;
     }
 
     pub(super) fn add_image(&mut self, at: FactNumber) {

@@ -83,7 +83,7 @@ impl State {
 
     /// Whether something will wake the process: a background child or an alarm.
     pub(super) fn will_be_woken(&self) -> bool {
-        !self.background.is_empty() || !self.alarms.is_empty()
+        self.background_pids().next().is_some() || !self.alarms.is_empty()
     }
 }
 

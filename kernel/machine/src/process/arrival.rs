@@ -44,6 +44,7 @@ pub(super) enum Arrival {
     /// The end of a background child.
     EndedChild {
         call: CallId,
+        index: u32,
         child: Pid,
         exit: Exit,
     },
@@ -160,9 +161,14 @@ impl Arrival {
                     envelope,
                 }
             }
-            Self::EndedChild { call, child, exit } => PlacedArrival::EndedChild {
+            Self::EndedChild {
                 call,
-                ended: PlacedExit::new((0, child), &exit, "spawn", placer),
+                index,
+                child,
+                exit,
+            } => PlacedArrival::EndedChild {
+                call,
+                ended: PlacedExit::new((index, child), &exit, "spawn", placer),
             },
             Self::Goto {
                 request_id,

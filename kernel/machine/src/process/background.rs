@@ -2,7 +2,9 @@
 //! and the end of the child arrives as a message.
 //!
 //! The fact that queues this message ([`ChildFact::Reported`]) also removes the child from the list
-//! of background children. If the end is reported again after a restart, it is ignored.
+//! of background children. If the end is reported again after a restart, it is ignored. A child that
+//! was opened again (`reopening.rs`) runs in the background, whichever call made it, and its end is
+//! reported in the same way ([`ChildFact::ReportedAgain`]).
 
 use std::sync::Arc;
 
@@ -19,31 +21,39 @@ impl Draft {
     /// one was read is ignored.
     pub(super) fn report_child_end(&mut self, call: CallId, ended: PlacedExit) {
         let PlacedExit {
+            index,
             child,
             status,
             placement,
-            ..
         } = ended;
-        if self.state.background.get(&call) == Some(&child) {
+        if self.state.runs_in_background_at(call, index) {
             let element = child_ended_element(child, status.word());
             let element = self.fill_element(element, placement);
-            self.queue_report(call, element);
+            self.queue_report((call, index), element);
         }
     }
 
     /// Queues a report that the child does not exist: this process is a copy of the process that
     /// created the child.
-    pub(super) fn report_lost_child(&mut self, call: CallId, child: Pid) {
+    pub(super) fn report_lost_child(&mut self, (call, index): (CallId, u32), child: Pid) {
         let text = "It is no child of this process: you were restored from an earlier state under \
              a new pid. Its result does not come here. Spawn it again if you need it.";
-        self.queue_report(call, child_ended_element(child, "lost").text(text));
+        self.queue_report((call, index), child_ended_element(child, "lost").text(text));
     }
 
-    fn queue_report(&mut self, call: CallId, element: Element) {
-        self.emit(ChildFact::Reported {
-            call,
-            message: Arc::new(Message::user(element.to_xml())),
-        });
+    fn queue_report(&mut self, (call, index): (CallId, u32), element: Element) {
+        let message = Arc::new(Message::user(element.to_xml()));
+        self.emit(
+            if self.state.reopened_children.contains_key(&(call, index)) {
+                ChildFact::ReportedAgain {
+                    call,
+                    index,
+                    message,
+                }
+            } else {
+                ChildFact::Reported { call, message }
+            },
+        );
         self.handle_new_mail();
     }
 }

@@ -128,6 +128,8 @@ pub fn initial_image(
         mailbox: mailbox.into_iter().collect(),
         receipts: Vec::new(),
         background: Vec::new(),
+        reopenings: 0,
+        reopened_children: Vec::new(),
         next_fd: table.next_fd(),
         last_history: table.last_history(),
         table: table.entries(),

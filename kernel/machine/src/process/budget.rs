@@ -20,8 +20,8 @@ use dormouse_proto::record::Phase;
 use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
 
+use super::State;
 use super::decide::Draft;
-use super::{Effect, State};
 use crate::budget::{ChildCreation, ReachedLimit, ShareRequest};
 use crate::tool::{ProcessHandler, Refusal, Tool, ToolSet};
 use dormouse_program::Program;
@@ -225,7 +225,7 @@ impl Draft {
     }
 
     /// The number of children that the other unstarted calls of the turn are going to create.
-    fn count_children_of_unstarted_calls(&self, call: CallId) -> u64 {
+    pub(super) fn count_children_of_unstarted_calls(&self, call: CallId) -> u64 {
         let others = self.state.pending_calls().iter().filter(|pending_call| {
             pending_call.call != call && !pending_call.started && pending_call.answer.is_none()
         });
@@ -279,12 +279,12 @@ impl Draft {
                 .pending_calls()
                 .iter()
                 .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
-            if !is_open && !self.state.background.contains_key(&call) {
+            if !is_open && !self.state.runs_in_background_at(call, index) {
                 children.push((call, index));
             }
         }
         for (call, index) in children {
-            self.schedule(Effect::FindChild { call, index });
+            self.find_child(call, index);
         }
     }
 
@@ -334,7 +334,7 @@ impl State {
 
 /// Whether a process of this program may create children, given its access level and its depth in
 /// the tree.
-fn can_create_children(
+pub(super) fn can_create_children(
     program: &Program,
     kernel_tools: &ToolSet,
     access: Access,
@@ -349,7 +349,7 @@ fn can_create_children(
         && creating_tools.any(|tool| tool.access.unwrap_or(Access::Admin) <= access)
 }
 
-fn exhausted_message(
+pub(super) fn exhausted_message(
     ReachedLimit {
         amount,
         used,

@@ -186,12 +186,11 @@ impl Draft {
         }
         blocks.push(Block::text(self.restore_answer(&restored).text));
         let CheckpointImage { checkpoint, image } = restored;
-        let calls: Vec<_> = self
-            .state
-            .background
-            .keys()
+        let reopened = self.state.reopened_children.keys().map(|(call, _)| *call);
+        let background = self.state.background.keys().copied();
+        let calls: Vec<_> = background
+            .chain(reopened)
             .filter(|call| call.seq >= image.next_seq)
-            .copied()
             .collect();
         let message = Arc::new(Message {
             role: Role::User,

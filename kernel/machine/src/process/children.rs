@@ -152,20 +152,29 @@ impl Draft {
                 .saturating_sub(pending_call.ended_children.len()),
             _ => 0,
         });
-        self.state.background.len() + awaited.sum::<usize>()
+        self.state.background_pids().count() + awaited.sum::<usize>()
     }
 
     /// Handles the end of a child. The child's share is returned even if its call is already
     /// answered.
     pub(super) fn handle_child_ended(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
+        // The end before a reopening was heard before it.
+        let reopened = self.state.reopened_children.get(&(call, index));
+        if reopened.is_some_and(|reopened| exit.reopenings < reopened.reopenings) {
+            return;
+        }
         // An end that is reported again was charged before.
         if self.state.budget.share(call, index).is_some() {
             self.charge_wait(exit.ran_ms);
         }
         self.return_share(call, index, exit.spent);
-        if self.state.background.contains_key(&call) {
-            let exit = exit.clone();
-            self.request_arrival_placement(Arrival::EndedChild { call, child, exit });
+        if self.state.runs_in_background_at(call, index) {
+            self.request_arrival_placement(Arrival::EndedChild {
+                call,
+                index,
+                child,
+                exit: exit.clone(),
+            });
         }
         self.continue_with_returned_shares();
         let Some(pending_call) = self.state.unanswered_call(call) else {
@@ -181,6 +190,17 @@ impl Draft {
             exit,
         });
         self.read_if_all_ended(call);
+    }
+
+    /// Looks for a child that a call created.
+    pub(super) fn find_child(&mut self, call: CallId, index: u32) {
+        let reopened = self.state.reopened_children.get(&(call, index));
+        let reopenings = reopened.map_or(0, |reopened| reopened.reopenings);
+        self.schedule(Effect::FindChild {
+            call,
+            index,
+            reopenings,
+        });
     }
 
     /// If all children of the call have ended, requests the placement of their last messages, which
@@ -324,6 +344,8 @@ fn fork_image(state: &State) -> Image {
         mailbox: Vec::new(),
         receipts: Vec::new(),
         background: Vec::new(),
+        reopenings: 0,
+        reopened_children: Vec::new(),
         access: state.access.min(Access::Write),
         depth: state.depth + 1,
         forked_at,

@@ -86,7 +86,7 @@ impl Draft {
             } => {
                 for pending_call in pending_calls {
                     // Background children survive the end of the turn.
-                    if !self.state.background.contains_key(&pending_call.call) {
+                    if !self.state.runs_in_background(pending_call.call) {
                         calls.push(pending_call.call);
                     }
                     if *caller == Caller::Host {
@@ -130,7 +130,7 @@ impl Draft {
         else {
             return;
         };
-        if !self.state.background.contains_key(&call) {
+        if !self.state.runs_in_background(call) {
             self.schedule(Effect::Abandon { calls: vec![call] });
         }
         self.answer_call(call, Answer::failed(CANCELLED), 0);

@@ -14,8 +14,8 @@ use dormouse_proto::xml::Element;
 
 use super::arrival::Arrival;
 use super::{
-    ChildEvent, Completion, Effect, Fact, HostRequest, Input, PlacedArrival, Read, Signal, State,
-    Verdict, VerdictError, evolve,
+    ChildEvent, Completion, Effect, Fact, HostRequest, Input, PlacedArrival, Read, Reopening,
+    Signal, State, Verdict, VerdictError, evolve,
 };
 use crate::table::placement::Placement;
 use crate::table::{NewDescriptor, unreadable_answer};
@@ -38,6 +38,9 @@ pub struct Decision {
     pub reads: Vec<Read>,
     /// The effects, in order, to be performed once the facts are durable.
     pub effects: Vec<Effect>,
+    /// The facts by which an ended child is opened again. They are committed together with the
+    /// facts of this process (REOPEN-1).
+    pub reopening: Option<Reopening>,
 }
 
 /// Decides on `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails: a mistake of
@@ -62,6 +65,7 @@ pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
         state,
         reads,
         effects,
+        reopening,
         ..
     } = draft;
     Decision {
@@ -69,6 +73,7 @@ pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
         state,
         reads,
         effects,
+        reopening,
     }
 }
 
@@ -86,7 +91,7 @@ pub fn record_verdict(
     let mut draft = Draft::new(state, now_ms);
     draft.expire_held_calls(now_ms);
     draft.apply_verdict(call, verdict)?;
-    Ok(draft.facts)
+    Ok(draft.into_facts())
 }
 
 /// A decision in progress. Each fact is applied to a copy of the state when it is emitted, so that
@@ -97,16 +102,18 @@ pub(super) struct Draft {
     facts: Vec<Fact>,
     pub(super) reads: Vec<Read>,
     effects: Vec<Effect>,
+    pub(super) reopening: Option<Reopening>,
 }
 
 impl Draft {
-    fn new(state: &State, now_ms: u64) -> Self {
+    pub(super) fn new(state: &State, now_ms: u64) -> Self {
         Self {
             state: state.clone(),
             now_ms,
             facts: Vec::new(),
             reads: Vec::new(),
             effects: Vec::new(),
+            reopening: None,
         }
     }
 
@@ -123,6 +130,11 @@ impl Draft {
         self.effects
             .reserve_exact(usize::from(self.effects.is_empty()));
         self.effects.push(effect);
+    }
+
+    /// The facts of a decision that is recorded without running the process.
+    pub(super) fn into_facts(self) -> Vec<Fact> {
+        self.facts
     }
 
     /// Whether the decision has recorded anything.
@@ -161,6 +173,7 @@ impl Draft {
             Input::Completed { call, result } => self.handle_completion(call, result),
             Input::Summarized { pending, result } => self.handle_auto_summary(pending, result),
             Input::Child { call, event } => self.handle_child_event(call, event),
+            Input::ReopenChild { request_id, child } => self.reopen_child(request_id, &child),
             Input::Signal(signal) => self.handle_signal(signal),
             Input::TimeUp { at_ms } => self.handle_time(at_ms),
             Input::AlarmDue => self.fire_due_alarms(),
@@ -248,7 +261,17 @@ impl Draft {
     /// Handles input for an ended process. A request gets an error as its answer. A repeated
     /// message that arrived before the end gets its receipt. Everything else is dropped.
     fn refuse_after_end(&mut self, input: &Input) {
+        let pid = self.state.pid;
         let (request_id, receipt) = match input {
+            Input::ReopenChild { request_id, child } => {
+                let answer = Answer::failed(format!(
+                    "Process {} has ended and cannot be opened again: its parent, process {pid}, \
+                     has ended too. Send the message to that process.",
+                    child.child
+                ));
+                let request_id = request_id.clone();
+                return self.schedule(Effect::AnswerHost { request_id, answer });
+            }
             Input::Message {
                 request_id,
                 from,
@@ -276,8 +299,7 @@ impl Draft {
             ) => (request_id, None),
             _ => return,
         };
-        let answer = receipt
-            .unwrap_or_else(|| Answer::failed(format!("Process {} has ended.", self.state.pid)));
+        let answer = receipt.unwrap_or_else(|| Answer::failed(format!("Process {pid} has ended.")));
         self.schedule(Effect::AnswerHost {
             request_id: request_id.clone(),
             answer,
@@ -287,6 +309,12 @@ impl Draft {
     /// Queues an input in the mailbox. Input of the host becomes one block for each part; input
     /// that the host sends on behalf of another process becomes one XML element.
     pub(super) fn queue_input(&mut self, from: Sender, parts: Vec<Placement>) {
+        self.record_input(from, parts);
+        self.handle_new_mail();
+    }
+
+    /// As [`queue_input`](Self::queue_input), without a reaction.
+    pub(super) fn record_input(&mut self, from: Sender, parts: Vec<Placement>) {
         let message = match from {
             Sender::Process(pid) => self.render_host_message(pid, parts),
             Sender::Host | Sender::Alarm(_) => {
@@ -301,7 +329,6 @@ impl Draft {
             }
         };
         self.emit(MailFact::Queued { from, message });
-        self.handle_new_mail();
     }
 
     /// Returns the answer that shows a placement. Opens the descriptor if the placement is one.

@@ -56,6 +56,8 @@ pub enum Effect {
         call: CallId,
         /// Index of the child within its call, from 0.
         index: u32,
+        /// How often the child was opened again, as far as this process knows.
+        reopenings: u32,
     },
     /// Kill the children of all calls except these. The others were abandoned before a restart and
     /// may still be running.

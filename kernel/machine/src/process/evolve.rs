@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::budget::Change;
+use dormouse_proto::budget::{Change, Ledger};
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
-use dormouse_proto::model::StopReason;
+use dormouse_proto::model::{StopReason, Usage};
 use dormouse_proto::record::{
     AlarmFact, Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages, Control,
     ControlFact, DescriptorFact, EditedArguments, Entry, Gate, Lifetime, MailFact, PendingCall,
@@ -21,6 +21,7 @@ use imbl::{OrdMap, Vector};
 
 use super::state::alarms_by_id;
 use super::{Fact, Image, State};
+use crate::budget::Account;
 use crate::table::marker;
 use dormouse_content::Content;
 use dormouse_program::Program;
@@ -59,6 +60,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         } => restore_image(state, image, message, *by),
         Fact::Exited { exit } => {
             state.background = OrdMap::new();
+            state.reopened_children = OrdMap::new();
             state.alarms = OrdMap::new();
             state.budget_mut().close();
             state.phase = Phase::Ended { exit: exit.clone() };
@@ -87,6 +89,13 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             append_after_goto(state, *to, message, *by);
         }
         Fact::Alarm(fact) => evolve_alarm(state, fact),
+        Fact::Reopened { budget } => {
+            state.reopenings = state.reopenings.saturating_add(1);
+            if let Some(ledger) = budget {
+                state.budget = Account::new(Ledger::clone(ledger), Usage::default()).into();
+            }
+            state.phase = Phase::Idle;
+        }
         Fact::ToolsReplaced { tools, external } => state.set_tools(tools.clone(), external.clone()),
     }
 }
@@ -256,6 +265,19 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
         ChildFact::Reported { call, message } => {
             if let Some(child) = state.background.remove(call) {
                 queue_mail(state, Sender::Process(child), message);
+            }
+        }
+        ChildFact::Reopened { child } => {
+            let key = (child.call, child.index);
+            state.reopened_children.insert(key, *child);
+        }
+        ChildFact::ReportedAgain {
+            call,
+            index,
+            message,
+        } => {
+            if let Some(reopened) = state.reopened_children.remove(&(*call, *index)) {
+                queue_mail(state, Sender::Process(reopened.child), message);
             }
         }
     }
@@ -574,6 +596,11 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
     state.background = older_children
         .map(|(call, child)| (*call, *child))
         .collect();
+    let older_children = state
+        .reopened_children
+        .iter()
+        .filter(|((call, _), _)| call.seq < image.next_seq);
+    state.reopened_children = older_children.map(|(key, child)| (*key, *child)).collect();
     state
         .table
         .restore(image.table.clone(), image.next_fd, image.last_history);

@@ -77,9 +77,14 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
             )
         }
         Fact::Child(ChildFact::Started { call, child }) => format!("{call}: process {child}"),
-        Fact::Child(ChildFact::Reported { call, message }) => {
+        Fact::Child(ChildFact::Reported { call, message })
+        | Fact::Child(ChildFact::ReportedAgain { call, message, .. }) => {
             format!("{call}: {}", message_summary(message))
         }
+        Fact::Child(ChildFact::Reopened { child }) => format!(
+            "{}: child {}, process {}, the {}. time",
+            child.call, child.index, child.child, child.reopenings
+        ),
         Fact::Call(CallFact::ToolReturned { call, answer, .. }) => {
             let error = if answer.is_error { "error: " } else { "" };
             format!("{call}: {error}{}", truncated(&answer.text))
@@ -110,7 +115,7 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
             format!("messages up to {} into {id}, {kept} kept", compacted.last)
         }
         Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
-        Fact::Budget(_) => String::new(),
+        Fact::Budget(_) | Fact::Reopened { .. } => String::new(),
         Fact::Alarm(fact) => alarm_summary(fact),
     }
 }

@@ -13,8 +13,8 @@ use dormouse_proto::tool::{Answer, ExternalTool, ToolOutput, ToolSpec};
 use dormouse_proto::user_input::UserInput;
 
 use super::{
-    CheckpointError, CheckpointImage, CheckpointReply, Envelope, FetchError, Fetched, PendingSpawn,
-    PlacedArrival, PlacedReply, ReadResult, Verdict,
+    CheckpointError, CheckpointImage, CheckpointReply, EndedChild, Envelope, FetchError, Fetched,
+    PendingSpawn, PlacedArrival, PlacedReply, ReadResult, Verdict,
 };
 use crate::tool::{PendingSummary, PendingTempFile, PendingWrite};
 use dormouse_content::{CappedBytes, Content};
@@ -73,6 +73,13 @@ pub enum Input {
         call: CallId,
         /// The event.
         event: ChildEvent,
+    },
+    /// A message is to open an ended child again.
+    ReopenChild {
+        /// Id of the request; the answer carries it.
+        request_id: Arc<str>,
+        /// The child, and the message.
+        child: Box<EndedChild>,
     },
     /// The process is started, stopped, continued or ended.
     Signal(Signal),

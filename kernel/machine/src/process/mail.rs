@@ -96,13 +96,7 @@ impl Draft {
             (Some(receipt), _) => receipt,
             (None, Some(why)) => Answer::failed(why),
             (None, None) => {
-                let message = self.render_message(from, envelope);
-                self.emit(MailFact::Received {
-                    from,
-                    call,
-                    acked_below,
-                    message,
-                });
+                self.record_message((from, call), acked_below, envelope);
                 receipt_answer(self.state.pid)
             }
         };
@@ -110,8 +104,24 @@ impl Draft {
         self.handle_new_mail();
     }
 
+    /// Queues a message of another process, without a reaction. The fact is its receipt.
+    pub(super) fn record_message(
+        &mut self,
+        (from, call): (Pid, CallId),
+        acked_below: u32,
+        envelope: PlacedEnvelope,
+    ) {
+        let message = self.render_message(from, envelope);
+        self.emit(MailFact::Received {
+            from,
+            call,
+            acked_below,
+            message,
+        });
+    }
+
     /// Why the message is refused; `None` if it is accepted.
-    fn find_message_refusal(&self, envelope: &PlacedEnvelope) -> Option<String> {
+    pub(super) fn find_message_refusal(&self, envelope: &PlacedEnvelope) -> Option<String> {
         let pid = self.state.pid;
         let program = &self.state.program;
         let limit = program.limits().max_mailbox;

@@ -66,7 +66,9 @@ impl Decision {
             state,
             reads,
             effects,
+            reopening,
         } = decide(&self.state, input, now_ms);
+        self.reopening = self.reopening.take().or(reopening);
         self.state = state;
         self.facts.extend(facts);
         self.reads.extend(reads);

@@ -37,7 +37,11 @@ impl Draft {
             .iter()
             .filter(|pending_call| pending_call.answer.is_none())
             .map(|pending_call| pending_call.call);
-        let calls = open.chain(self.background_calls()).collect();
+        let reopened = self.state.reopened_children.keys().map(|(call, _)| *call);
+        let calls = open
+            .chain(self.background_calls())
+            .chain(reopened)
+            .collect();
         self.schedule(Effect::KillChildrenExcept { calls });
         if self.state.exit().is_none() {
             self.find_children_of_answered_calls();
@@ -71,7 +75,11 @@ impl Draft {
     pub(super) fn resume_phase(&mut self) {
         self.background_calls()
             .into_iter()
-            .for_each(|call| self.schedule(Effect::FindChild { call, index: 0 }));
+            .for_each(|call| self.find_child(call, 0));
+        let reopened: Vec<_> = self.state.reopened_children.keys().copied().collect();
+        for (call, index) in reopened {
+            self.find_child(call, index);
+        }
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),

@@ -27,7 +27,7 @@ impl Draft {
         if !self.pending_call(call).started {
             self.start_spawn(call, check);
         } else if !self.read_if_all_ended(call) {
-            self.schedule(Effect::FindChild { call, index: 0 });
+            self.find_child(call, 0);
         }
     }
 
@@ -155,15 +155,17 @@ impl Draft {
             if let Some(child) = self.state.background.get(&call).copied() {
                 self.return_share(call, index, Some(Usage::default()));
                 self.answer_in_full(call, self.spawned_answer(self.pending_call(call), child));
-                self.report_lost_child(call, child);
+                self.report_lost_child((call, index), child);
             } else if let Some(ProcessHandler::Spawn { pending, .. }) = self.process_handler(call) {
                 self.start_spawn(call, pending);
             }
             return self.continue_turn(caller);
         }
         self.return_share(call, index, Some(Usage::default()));
-        if let Some(child) = self.state.background.get(&call).copied() {
-            self.report_lost_child(call, child);
+        let reopened = self.state.reopened_children.get(&(call, index));
+        let reopened = reopened.map(|reopened| reopened.child);
+        if let Some(child) = reopened.or_else(|| self.state.background.get(&call).copied()) {
+            self.report_lost_child((call, index), child);
         }
         self.continue_with_returned_shares();
     }

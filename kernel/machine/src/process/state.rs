@@ -16,7 +16,7 @@ use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{
     CallFact, CompactedMessages, Control, Entry, Lifetime, OutputTotals, PendingCall, Phase,
-    ResultProgress,
+    ReopenedChild, ResultProgress,
 };
 use dormouse_proto::tool::{Access, Answer, ExternalTool, ToolSpec};
 use imbl::{OrdMap, Vector};
@@ -97,6 +97,11 @@ pub struct State {
     pub(super) alarms: OrdMap<AlarmId, Alarm>,
     /// How many alarms were ever set. Never rolled back, so that no number is used twice.
     pub(super) alarms_set: u32,
+    /// How often the process was opened again after it had ended. Never rolled back, so that
+    /// `limits.max_reopenings` holds.
+    pub(super) reopenings: u32,
+    /// Children that were opened again, keyed by the call that created each and the index in it.
+    pub(super) reopened_children: OrdMap<(CallId, u32), ReopenedChild>,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -204,6 +209,12 @@ impl State {
             result: image.result,
             alarms: alarms_by_id(&image.alarms),
             alarms_set: image.alarms_set,
+            reopenings: image.reopenings,
+            reopened_children: image
+                .reopened_children
+                .into_iter()
+                .map(|child| ((child.call, child.index), child))
+                .collect(),
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -300,6 +311,8 @@ impl State {
             result: self.result.clone(),
             alarms: self.alarms.values().cloned().collect(),
             alarms_set: self.alarms_set,
+            reopenings: self.reopenings,
+            reopened_children: self.reopened_children.values().copied().collect(),
         }
     }
 
@@ -638,6 +651,7 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
         image.compacted.last().map_or(0, |compacted| compacted.last),
         image.result.failed_attempts,
         image.alarms_set,
+        image.reopenings,
     ];
     match counts.into_iter().find(|count| *count > MAX_COUNT) {
         Some(count) => Err(StateError::Count { count }),
@@ -696,9 +710,11 @@ fn check_calls(image: &Image) -> Result<(), StateError> {
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     };
     let background = image.background.iter().map(|(call, _)| *call);
+    let reopened = image.reopened_children.iter().map(|child| child.call);
     let unallocated = pending
         .into_iter()
         .chain(background)
+        .chain(reopened)
         .find(|call| !was_allocated(*call));
     match unallocated {
         Some(call) => Err(StateError::Call {

@@ -186,6 +186,7 @@ impl Draft {
         let ran_ms = is_limited.then(|| budget.ran_ms(self.now_ms));
         let exit = Exit {
             ran_ms: ran_ms.unwrap_or(0),
+            reopenings: self.state.reopenings,
             ..exit.with_usage(self.state.budget.spent_at_most())
         };
         self.emit(Fact::Exited { exit: exit.clone() });

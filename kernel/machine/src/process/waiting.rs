@@ -120,12 +120,16 @@ impl Draft {
                 .any(|mail| mail.from == Sender::Process(*pid))
         };
         let is_known = |pid: &&Pid| {
-            self.state.background.values().any(|child| child == *pid) || is_in_mailbox(pid)
+            self.state.background_pids().any(|child| child == **pid) || is_in_mailbox(pid)
         };
         let Some(unknown) = pids.iter().flatten().find(|pid| !is_known(pid)) else {
             return Ok(());
         };
-        let running: Vec<_> = self.state.background.values().map(Pid::to_string).collect();
+        let running: Vec<_> = self
+            .state
+            .background_pids()
+            .map(|pid| pid.to_string())
+            .collect();
         let running = if running.is_empty() {
             "none".to_owned()
         } else {
@@ -150,13 +154,8 @@ impl Draft {
 
     /// The awaited children that are still running.
     fn running_awaited_children(&self, WaitArguments { pids, .. }: &WaitArguments) -> Vec<Pid> {
-        let is_selected = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
-        self.state
-            .background
-            .values()
-            .filter(is_selected)
-            .copied()
-            .collect()
+        let is_selected = |pid: &Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
+        self.state.background_pids().filter(is_selected).collect()
     }
 
     /// Whether an open `spawn` call is about to start a background child.

@@ -1,0 +1,355 @@
+//! Opens ended processes again: a message for one is first read for the process, then committed
+//! together with the fact that opens it.
+//!
+//! A root is opened by the supervisor. A child needs a share of its parent's budget: the parent
+//! decides, and commits its own facts and those of the child at once (REOPEN-1). Until the result
+//! is known, further messages for the process wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dormouse_kernel::process::{EndedChild, EndedProcess, Fact, Input, Reopening, check_exit};
+use dormouse_proto::budget::Budget;
+use dormouse_proto::id::{CallId, FactNumber, Pid};
+use dormouse_proto::process::Origin;
+use dormouse_proto::tool::Answer;
+use ractor::ActorRef;
+use tokio::sync::oneshot;
+
+use super::entry::{RunState, child_slot};
+use super::{RunMessage, Supervisor, SupervisorMessage};
+use crate::checkpoint::{AppendSize, CommitError, LogRecord};
+use crate::clock::now_ms;
+use crate::context::KernelContext;
+use crate::error::{KernelError, ProcessError};
+use crate::event::Event;
+use crate::ports::Store;
+use crate::process::Delivery;
+use crate::recovery::{self, LoadPurpose};
+
+/// The processes that are being opened, and the messages that wait for the result.
+pub(super) type PendingReopenings = BTreeMap<Pid, Vec<Delivery>>;
+
+/// The result of opening a process.
+pub(crate) enum ReopeningOutcome {
+    /// The facts are durable, the first of them with this number.
+    Reopened { first: FactNumber, answer: Answer },
+    /// The process stays ended. The answer is the reason, or the receipt of a message that was
+    /// received before.
+    Answered(Answer),
+    /// The journal could not be read or written, or the parent stopped before it answered.
+    Failed(KernelError),
+}
+
+/// Where the share of a process comes from.
+#[derive(Clone)]
+struct ParentOfEnded {
+    parent: Pid,
+    call: CallId,
+    index: u32,
+    child: Pid,
+    origin: Origin,
+}
+
+impl Supervisor {
+    /// Checks that a message may open an ended process again, as far as the table knows.
+    ///
+    /// # Errors
+    /// Why it may not. `shown_pid` names the process.
+    pub(super) fn check_reopening(&self, pid: Pid, shown_pid: Pid) -> Result<(), String> {
+        let Some(row) = self.table.row(pid) else {
+            return Err(format!("There is no process {shown_pid}."));
+        };
+        if let Some(exit) = &row.exit {
+            check_exit(shown_pid, exit)?;
+        }
+        let refuse = |why: String| {
+            Err(format!(
+                "Process {shown_pid} has ended and cannot be opened again: {why}"
+            ))
+        };
+        if !self.context.has_store {
+            return refuse("this kernel has no store, and so no journal of it.".to_owned());
+        }
+        let name = row.name.as_deref();
+        if let Some((name, owner)) =
+            name.and_then(|name| Some((name, self.table.find_by_name(name)?)))
+        {
+            return refuse(format!("its name '{name}' belongs to process {owner} now."));
+        }
+        match row.parent {
+            Some(parent) if self.table.run_state(parent) == Some(RunState::Ended) => {
+                let parent = self.table.row(parent).map_or(parent, |row| row.local_id());
+                refuse(format!(
+                    "its parent, process {parent}, has ended too. Send the message to that process."
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens an ended process again with an input that was sent to it.
+    pub(super) fn reopen(&mut self, pid: Pid, delivery: Delivery) {
+        if let Some(waiting) = self.reopenings.get_mut(&pid) {
+            return waiting.push(delivery);
+        }
+        if let Err(reason) = self.check_reopening(pid, pid) {
+            return refuse(pid, delivery, Answer::failed(reason));
+        }
+        self.reopenings.insert(pid, Vec::new());
+        let parent = self.table.row(pid).and_then(|row| {
+            let (call, index) = child_slot(&row.origin)?;
+            Some(ParentOfEnded {
+                parent: row.parent?,
+                call,
+                index,
+                child: row.local_id(),
+                origin: row.origin,
+            })
+        });
+        let context = self.context.clone();
+        let myself = self.myself.clone();
+        tokio::spawn(async move {
+            let input = delivery.input.clone();
+            let outcome = open(&context, &myself, pid, parent, input)
+                .await
+                .unwrap_or_else(ReopeningOutcome::Failed);
+            // If the supervisor has stopped, the kernel is shutting down.
+            let _ = myself.cast(
+                RunMessage::ReopeningFinished {
+                    pid,
+                    delivery: Box::new(delivery),
+                    outcome,
+                }
+                .into(),
+            );
+        });
+    }
+
+    /// Runs the process if it was opened, and answers the sender. Messages that came meanwhile
+    /// follow.
+    pub(super) fn on_reopening_finished(
+        &mut self,
+        pid: Pid,
+        delivery: Delivery,
+        outcome: ReopeningOutcome,
+    ) {
+        let waiting = self.reopenings.remove(&pid).unwrap_or_default();
+        match outcome {
+            ReopeningOutcome::Reopened { first, answer } => {
+                if let Some(reopenings) = self.table.record_reopening(pid) {
+                    self.context.publish(Event::Reopened { pid, reopenings });
+                    self.load(pid);
+                }
+                accept(delivery, first, answer);
+            }
+            ReopeningOutcome::Answered(answer) => refuse(pid, delivery, answer),
+            // A sender that is a process repeats its message, since its receipt was dropped.
+            ReopeningOutcome::Failed(error) => delivery.refuse(error),
+        }
+        for delivery in waiting {
+            self.deliver_or_reopen(pid, delivery);
+        }
+    }
+
+    /// Delivers an input. A message for a process that has ended opens it again.
+    pub(super) fn deliver_or_reopen(&mut self, pid: Pid, delivery: Delivery) {
+        let is_mail = matches!(
+            delivery.input,
+            Input::UserInput { .. } | Input::Message { .. }
+        );
+        if is_mail && self.table.run_state(pid) == Some(RunState::Ended) {
+            self.reopen(pid, delivery);
+        } else {
+            self.deliver(pid, delivery);
+        }
+    }
+}
+
+/// Reports to the sender that its message has opened the process.
+fn accept(delivery: Delivery, first: FactNumber, answer: Answer) {
+    // A requester that no longer waits has dropped its receiver.
+    if let Some((_, reply_to)) = delivery.reply_to {
+        let _ = reply_to.reply.send(answer);
+    }
+    if let Some(request) = delivery.turn_request {
+        // The caller finds the end of its turn in the journal: no actor has seen its input.
+        let _ = request.queued_reply.send(first);
+    }
+    if let Some(durable_reply) = delivery.durable_reply {
+        let _ = durable_reply.send(Ok(()));
+    }
+}
+
+/// Reports to the sender why its message has not opened the process.
+fn refuse(pid: Pid, mut delivery: Delivery, answer: Answer) {
+    let reason = answer.text.to_string();
+    if let Some((_, reply_to)) = delivery.reply_to.take() {
+        // The requester has dropped its receiver if it no longer waits.
+        let _ = reply_to.reply.send(answer);
+    }
+    delivery.refuse(ProcessError::NotReopened { pid, reason }.into());
+}
+
+/// Opens a process: reads its journal and the message, then commits the facts.
+async fn open(
+    context: &Arc<KernelContext>,
+    supervisor: &ActorRef<SupervisorMessage>,
+    pid: Pid,
+    parent: Option<ParentOfEnded>,
+    input: Input,
+) -> Result<ReopeningOutcome, KernelError> {
+    let read =
+        move |store: &dyn Store, context: &KernelContext| read_ended(store, context, pid, input);
+    let process = match context.query_store(read).await? {
+        Ok(process) => process,
+        Err(answer) => return Ok(ReopeningOutcome::Answered(answer)),
+    };
+    let first = process.last_fact.plus(1);
+    let request_id: Arc<str> = format!("reopen:{pid}:{first}").into();
+    let (reply, answer) = oneshot::channel();
+    match parent {
+        None => match process.reopen_root(request_id, now_ms()) {
+            Err(answer) => return Ok(ReopeningOutcome::Answered(answer)),
+            Ok(reopening) => {
+                let commit = ReopeningCommit::new(context.clone(), reopening, Some(reply));
+                let (records, finish) = commit.into_parts();
+                context.append_records(records, Box::new(move |result| finish(&result)));
+            }
+        },
+        Some(ParentOfEnded {
+            parent,
+            call,
+            index,
+            child,
+            origin,
+        }) => {
+            // A fork runs the program of its parent, and gets an equal part.
+            let requested_budget = match origin {
+                Origin::Spawned { .. } => process.state.program().budget(),
+                _ => Budget::default(),
+            };
+            let child = Box::new(EndedChild {
+                call,
+                index,
+                child,
+                requested_budget,
+                process,
+            });
+            let input = Input::ReopenChild {
+                request_id: request_id.clone(),
+                child,
+            };
+            let delivery = Delivery {
+                reply_to: Some((request_id, reply.into())),
+                ..Delivery::internal(input)
+            };
+            let delivery = Box::new(delivery);
+            let message = RunMessage::AskParent { parent, delivery };
+            supervisor
+                .cast(message.into())
+                .map_err(|_| KernelError::Closed)?;
+        }
+    }
+    let answer = answer.await.map_err(|_| ProcessError::Unanswered(pid))?;
+    Ok(if answer.is_error {
+        ReopeningOutcome::Answered(answer)
+    } else {
+        ReopeningOutcome::Reopened { first, answer }
+    })
+}
+
+/// Reads an ended process and the message for it. Returns the answer if the process received the
+/// message before it ended, or cannot be opened by it.
+fn read_ended(
+    store: &dyn Store,
+    context: &KernelContext,
+    pid: Pid,
+    input: Input,
+) -> Result<Result<EndedProcess, Answer>, KernelError> {
+    let loaded = recovery::load_process(store, context, pid, None, LoadPurpose::Run)?;
+    if let Input::Message { from, call, .. } = &input
+        && let Some(receipt) = loaded.state.receipt(*from, *call)
+    {
+        return Ok(Err(receipt));
+    }
+    if let Err(reason) = loaded.state.check_reopening() {
+        return Ok(Err(Answer::failed(reason)));
+    }
+    let Some(mail) = loaded.state.place_mail(input, now_ms()) else {
+        return Err(ProcessError::EmptyInput(pid).into());
+    };
+    Ok(Ok(EndedProcess {
+        pid,
+        state: Box::new(loaded.state),
+        last_fact: loaded.last_fact,
+        mail,
+    }))
+}
+
+/// The records that open a process, and what happens once they are durable.
+pub(crate) struct ReopeningCommit {
+    context: Arc<KernelContext>,
+    pid: Pid,
+    first: FactNumber,
+    facts: Arc<[Fact]>,
+    reopenings: u32,
+    answer: Answer,
+    reply: Option<oneshot::Sender<Answer>>,
+}
+
+impl ReopeningCommit {
+    pub(crate) fn new(
+        context: Arc<KernelContext>,
+        reopening: Reopening,
+        reply: Option<oneshot::Sender<Answer>>,
+    ) -> Self {
+        Self {
+            context,
+            pid: reopening.pid,
+            first: reopening.first,
+            facts: reopening.facts.into(),
+            reopenings: reopening.reopenings,
+            answer: reopening.answer,
+            reply,
+        }
+    }
+
+    /// The records, which belong into one append, and the function to call with its result. It does
+    /// not depend on the actor that appends them.
+    pub(crate) fn into_parts(
+        self,
+    ) -> (
+        Vec<LogRecord>,
+        impl FnOnce(&Result<AppendSize, CommitError>) + Send + 'static,
+    ) {
+        let Self {
+            context,
+            pid,
+            first,
+            facts,
+            reopenings,
+            answer,
+            reply,
+        } = self;
+        let records = vec![
+            LogRecord::Reopened { pid, reopenings },
+            LogRecord::Facts {
+                pid,
+                first,
+                facts: facts.clone(),
+            },
+        ];
+        let finish = move |result: &Result<AppendSize, CommitError>| {
+            if result.is_err() {
+                return;
+            }
+            context.publish_facts(pid, first, &facts);
+            if let Some(reply) = reply {
+                // The requester has dropped its receiver if it no longer waits.
+                let _ = reply.send(answer);
+            }
+        };
+        (records, finish)
+    }
+}

@@ -1,0 +1,84 @@
+//! `dormouse send`: sends a message to a process of a store, and runs its tree until nothing is left
+//! to do. A process that has ended is opened again: that is how a conversation of days works from
+//! the command line.
+//!
+//! The permissions of this command apply to the tree of the process only, as with `dormouse resume`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use dormouse::id::Pid;
+
+use crate::args::{RunFlags, Store};
+use crate::event_printer::EventPrinter;
+use crate::failure::Failure;
+use crate::kernel_setup::KernelSetup;
+use crate::process_trees::{Trees, isolate_others};
+use crate::requirements::warn_of_missing_permissions;
+use crate::resume::exclude_lost_trees;
+use crate::run::{Input, input_parts};
+use crate::run_to_end::{WhenAsleep, run_to_end};
+use crate::stop_signals::StopSignals;
+use crate::terminal::{OutputFormat, print_stderr};
+
+/// `dormouse send`
+#[derive(Debug, Args)]
+pub(crate) struct Send {
+    /// The process that gets the message.
+    pub(crate) pid: u64,
+    /// The message; `-` reads it from standard input.
+    pub(crate) text: Option<String>,
+    /// Send a file too; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input_file: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) flags: RunFlags,
+}
+
+/// Sends the message and runs the tree of the process to its end.
+pub(crate) async fn send(args: Send) -> Result<ExitCode, Failure> {
+    let pid = Pid(args.pid);
+    let is_stdin = args.text.as_deref() == Some("-");
+    let message = input_parts(Input {
+        input: args.text.filter(|_| !is_stdin),
+        input_file: args.input_file,
+        stdin: is_stdin.then(|| "-".to_owned()),
+    })?;
+    let message = message.ok_or_else(|| {
+        Failure::Usage(format!(
+            "nothing is sent to process {pid}: give a text, - or --input-file FILE"
+        ))
+    })?;
+    let kernel = KernelSetup::on(&args.store)
+        .run_flags(&args.flags)
+        .open_existing()
+        .await?;
+    let trees = Trees::new(kernel.processes().await?);
+    let root = trees.root_of(pid).ok_or_else(|| {
+        Failure::Usage(format!(
+            "the store holds no process {pid}: dormouse ps lists those it holds"
+        ))
+    })?;
+    exclude_lost_trees(&kernel, &trees, vec![root]).await?;
+    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
+    let stop = StopSignals::listen()?;
+    if let Ok(view) = kernel.inspect(pid).await {
+        warn_of_missing_permissions(&kernel, &[view.program]);
+    }
+    isolate_others(&kernel, &[root]).await?;
+    let living = trees.living_members(&[root]);
+    if !living.is_empty() {
+        print_stderr(&format!("resumes {}", trees.describe(root)));
+    }
+    for member in living {
+        kernel.resume(member).await?;
+    }
+    kernel.process(pid).await?.input(message).await?;
+    let root = kernel.process(root).await?;
+    let store = Some(args.store.folder.as_path());
+    let when_asleep = WhenAsleep::from_flags(&args.flags, store);
+    run_to_end(kernel, root.into(), when_asleep, events, stop, store).await
+}

@@ -1,0 +1,373 @@
+//! Opens an ended process again: a message to it begins its next turn.
+//!
+//! A root continues with its own account. A child needs a new share of its parent's budget, since
+//! the rest of its share was returned when it ended. The facts of parent and child are therefore
+//! committed together: a crash leaves either none of them or all, and the message is part of them.
+//!
+//! REOPEN-1: an ended process runs again only after one fact that opened it
+//! ([`Fact::Reopened`]), and its parent hears of each of its ends once. Ends are numbered by the
+//! reopenings before them ([`Exit::reopenings`](dormouse_proto::process::Exit::reopenings)): a
+//! parent that has opened a child again ignores a report of an earlier end.
+//!
+//! A process that was killed or that faulted stays ended.
+
+use std::sync::Arc;
+
+use dormouse_content::ReadQuota;
+use dormouse_proto::budget::{Amount, Budget, Change, Clock, Ledger};
+use dormouse_proto::id::{CallId, FactNumber, Pid};
+use dormouse_proto::process::Exit;
+use dormouse_proto::record::{ChildFact, ControlFact, PendingCall, ReopenedChild};
+use dormouse_proto::tool::Answer;
+use dormouse_proto::xml::Element;
+
+use super::arrival::Arrival;
+use super::budget::{can_create_children, exhausted_message};
+use super::decide::Draft;
+use super::{Effect, Fact, Input, PlacedArrival, State};
+use crate::budget::{ChildCreation, ShareRequest};
+use crate::table::placement::Placer;
+
+/// An ended process, and the message that is to open it again.
+#[derive(Clone, Debug)]
+pub struct EndedProcess {
+    /// Pid in the kernel. In a branch, the processes of the tree know it by another one.
+    pub pid: Pid,
+    /// State of the process, from its journal.
+    pub state: Box<State>,
+    /// Last fact of its journal.
+    pub last_fact: FactNumber,
+    /// The message. Its bytes have been read.
+    pub mail: PlacedArrival,
+}
+
+/// An ended child that its parent is asked to open again.
+#[derive(Clone, Debug)]
+pub struct EndedChild {
+    /// Call of the parent that made the child.
+    pub call: CallId,
+    /// Index of the child within that call, from 0.
+    pub index: u32,
+    /// Pid by which the parent knows the child.
+    pub child: Pid,
+    /// Budget that the program of the child requests.
+    pub requested_budget: Budget,
+    /// The child.
+    pub process: EndedProcess,
+}
+
+/// The facts that open a process again, which are committed together with those of its parent.
+#[derive(Clone, Debug)]
+pub struct Reopening {
+    /// Pid of the process in the kernel.
+    pub pid: Pid,
+    /// How often the process was opened again, this time included.
+    pub reopenings: u32,
+    /// Request that is answered once the facts are durable.
+    pub request_id: Arc<str>,
+    /// Number of the first fact.
+    pub first: FactNumber,
+    /// The facts, the last of which queues the message.
+    pub facts: Vec<Fact>,
+    /// The answer for the sender of the message.
+    pub answer: Answer,
+}
+
+impl State {
+    /// How often the process was opened again after it had ended.
+    #[must_use]
+    pub fn reopenings(&self) -> u32 {
+        self.reopenings
+    }
+
+    /// The children that had ended, were opened again, and run in the background.
+    pub fn reopened_children(&self) -> impl ExactSizeIterator<Item = &ReopenedChild> {
+        self.reopened_children.values()
+    }
+
+    /// The background children: those that were never awaited, and those that were opened again.
+    pub(super) fn background_pids(&self) -> impl Iterator<Item = Pid> {
+        let reopened = self
+            .reopened_children
+            .values()
+            .map(|reopened| reopened.child);
+        self.background.values().copied().chain(reopened)
+    }
+
+    /// Whether a child of this call runs in the background.
+    pub(super) fn runs_in_background(&self, call: CallId) -> bool {
+        let mut reopened = self.reopened_children.range((call, 0)..=(call, u32::MAX));
+        self.background.contains_key(&call) || reopened.next().is_some()
+    }
+
+    /// Whether the child at this index of a call runs in the background, as far as this process
+    /// knows.
+    pub(super) fn runs_in_background_at(&self, call: CallId, index: u32) -> bool {
+        // A call that does not wait makes one child.
+        (index == 0 && self.background.contains_key(&call))
+            || self.reopened_children.contains_key(&(call, index))
+    }
+
+    /// Checks that a message may open the process again.
+    ///
+    /// # Errors
+    /// Why it may not, and what can be done, as text for the sender.
+    pub fn check_reopening(&self) -> Result<(), String> {
+        let pid = self.pid;
+        let Some(exit) = self.exit() else {
+            return Err(format!(
+                "Process {pid} cannot be opened again: it has not ended."
+            ));
+        };
+        check_exit(pid, exit)?;
+        let limit = self.program.limits().max_reopenings;
+        if self.reopenings >= limit {
+            return Err(format!(
+                "Process {pid} has ended and was opened again {} times, and its program allows \
+                 {limit} (limits.max_reopenings). Start another process, and tell it what it needs.",
+                self.reopenings
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reads the bytes of a message for an ended process: decides what of it becomes a descriptor.
+    /// `None` for an input that opens no process. O(n) in the message.
+    #[must_use]
+    pub fn place_mail(&self, input: Input, now_ms: u64) -> Option<PlacedArrival> {
+        let arrival = match input {
+            Input::UserInput { user_input, .. } if user_input.parts.is_empty() => return None,
+            Input::UserInput { from, user_input } => Arrival::UserInput { from, user_input },
+            Input::Message {
+                request_id,
+                from,
+                call,
+                acked_below,
+                envelope,
+            } => Arrival::Message {
+                request_id,
+                from,
+                call,
+                acked_below,
+                envelope,
+            },
+            _ => return None,
+        };
+        Some(arrival.place(&Placer {
+            settings: self.settings(),
+            now_ms,
+            quota: ReadQuota::unlimited(),
+        }))
+    }
+}
+
+/// Checks that a process that ended in this way may be opened again.
+///
+/// # Errors
+/// Why it may not, as text for the sender.
+pub fn check_exit(pid: Pid, exit: &Exit) -> Result<(), String> {
+    if exit.status.can_be_reopened() {
+        return Ok(());
+    }
+    Err(format!(
+        "Process {pid} has ended as {}: it receives no more messages. Only a process that ended by \
+         itself is opened again by a message.",
+        exit.status.word()
+    ))
+}
+
+impl EndedProcess {
+    /// Opens a process without a parent again.
+    ///
+    /// # Errors
+    /// The answer for the sender: why the process stays ended.
+    pub fn reopen_root(&self, request_id: Arc<str>, now_ms: u64) -> Result<Reopening, Answer> {
+        self.reopen(request_id, None, now_ms)
+            .map_err(Answer::failed)
+    }
+
+    fn reopen(
+        &self,
+        request_id: Arc<str>,
+        budget: Option<Ledger>,
+        now_ms: u64,
+    ) -> Result<Reopening, String> {
+        self.state.check_reopening()?;
+        let mut draft = Draft::new(&self.state, now_ms);
+        let pid = draft.state.pid;
+        let is_root = budget.is_none();
+        draft.emit(Fact::Reopened {
+            budget: budget.map(Box::new),
+        });
+        if draft.state.is_stopped() {
+            draft.emit(ControlFact::Continued);
+        }
+        if is_root {
+            draft.restart_clock(self.state.exit().map_or(0, |exit| exit.ran_ms));
+        }
+        if let Some(reached) = draft.state.budget.reached_limit(now_ms) {
+            return Err(format!(
+                "Process {pid} has ended and cannot be opened again: {}.",
+                exhausted_message(reached)
+            ));
+        }
+        match self.mail.clone() {
+            PlacedArrival::UserInput { from, parts } => draft.record_input(from, parts),
+            PlacedArrival::Message {
+                from,
+                call,
+                acked_below,
+                envelope,
+                ..
+            } => {
+                if let Some(why) = draft.find_message_refusal(&envelope) {
+                    return Err(why);
+                }
+                draft.record_message((from, call), acked_below, envelope);
+            }
+            _ => {
+                return Err(format!(
+                    "Process {pid} has ended: only a message opens it again."
+                ));
+            }
+        }
+        let answer = Element::new("message_sent").attribute("to", pid);
+        Ok(Reopening {
+            pid: self.pid,
+            reopenings: draft.state.reopenings,
+            request_id,
+            first: self.last_fact.plus(1),
+            answer: Answer::shown(answer.attribute("reopened", draft.state.reopenings)),
+            facts: draft.into_facts(),
+        })
+    }
+}
+
+impl Draft {
+    /// Restarts the clock of an account that continues: the time since the end does not count, and
+    /// `ran_ms` is what the process ran until then.
+    fn restart_clock(&mut self, ran_ms: u64) {
+        if self.state.budget.limits().wall_time_ms.is_some() {
+            self.emit(Change::Clock {
+                ran_ms,
+                at_ms: self.now_ms,
+                clock: Clock::Runs,
+            });
+        }
+    }
+
+    /// Opens an ended child again: reserves a share for it, and decides the facts of the child. If
+    /// something forbids it, nothing is reserved, and the sender of the message gets the reason.
+    pub(super) fn reopen_child(&mut self, request_id: Arc<str>, ended: &EndedChild) {
+        // An end that is on its way is heard first. A later report of it is ignored.
+        let is_unheard = self.state.budget.share(ended.call, ended.index).is_some();
+        if let Some(exit) = ended.process.state.exit().filter(|_| is_unheard) {
+            self.handle_child_ended(ended.call, ended.index, ended.child, exit.clone());
+        }
+        match self.decide_reopening(request_id.clone(), ended) {
+            Ok((share, reopening)) => {
+                self.emit(Change::Reserved {
+                    call: ended.call,
+                    shares: vec![(ended.index, share)],
+                });
+                self.emit(ChildFact::Reopened {
+                    child: ReopenedChild {
+                        call: ended.call,
+                        index: ended.index,
+                        child: ended.child,
+                        reopenings: ended.process.state.reopenings + 1,
+                    },
+                });
+                self.reopening = Some(reopening);
+            }
+            Err(why) => {
+                let answer = Answer::failed(why);
+                self.schedule(Effect::AnswerHost { request_id, answer });
+            }
+        }
+    }
+
+    /// The share and the facts of a child that is opened again.
+    fn decide_reopening(
+        &self,
+        request_id: Arc<str>,
+        ended: &EndedChild,
+    ) -> Result<(Budget, Reopening), String> {
+        let child = &ended.process.state;
+        child.check_reopening()?;
+        self.check_parent_of_reopened(ended).map_err(|why| {
+            format!(
+                "Process {} has ended and cannot be opened again now: {why}",
+                ended.child
+            )
+        })?;
+        let share = self.share_of_reopened(ended)?;
+        let budget = Ledger {
+            held_bytes: child.budget.used(Amount::ResidentBytes),
+            ..self.state.budget.ledger_with_share(share, self.now_ms)
+        };
+        let reopening = ended
+            .process
+            .reopen(request_id, Some(budget), self.now_ms)?;
+        Ok((share, reopening))
+    }
+
+    /// Checks that this process may open a child again.
+    fn check_parent_of_reopened(&self, ended: &EndedChild) -> Result<(), String> {
+        let pid = self.state.pid;
+        if self.state.is_stopped() {
+            return Err(format!(
+                "its parent, process {pid}, is stopped. Continue it first."
+            ));
+        }
+        let is_open =
+            |pending: &PendingCall| pending.call == ended.call && pending.answer.is_none();
+        if self.state.runs_in_background_at(ended.call, ended.index)
+            || self.state.pending_calls().iter().any(is_open)
+        {
+            return Err(format!(
+                "its parent, process {pid}, has not taken note of its end. Send the message again \
+                 after that."
+            ));
+        }
+        let running = self.state.budget.shares().len();
+        let limit = self.state.program.limits().max_children as usize;
+        if running >= limit {
+            return Err(format!(
+                "{running} children of its parent, process {pid}, are running, and the program \
+                 allows {limit} at a time (limits.max_children). Send the message again when some \
+                 have ended."
+            ));
+        }
+        Ok(())
+    }
+
+    /// The share of a child that is opened again.
+    fn share_of_reopened(&self, ended: &EndedChild) -> Result<Budget, String> {
+        let child = &ended.process.state;
+        let kernel_tools = self.state.host.kernel_tools;
+        let creates_children =
+            can_create_children(&child.program, kernel_tools, child.access, child.depth);
+        let running = self.state.budget.shares().len();
+        let limit = self.state.program.limits().max_children as usize;
+        let request = ShareRequest {
+            children: 1,
+            other_children: self.count_children_of_unstarted_calls(ended.call),
+            later_children: limit.saturating_sub(running + 1) as u64,
+            requested_budget: ended.requested_budget,
+            child_creation: if creates_children {
+                ChildCreation::Allowed
+            } else {
+                ChildCreation::Denied
+            },
+        };
+        let share = self.state.budget.share_for(&request, self.now_ms);
+        share.map_err(|insufficient| {
+            format!(
+                "Process {} has ended and cannot be opened again: process {}, its parent, has no \
+                 share of its budget for it. {insufficient}",
+                ended.child, self.state.pid
+            )
+        })
+    }
+}
