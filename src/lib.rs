@@ -114,7 +114,7 @@ pub mod export {
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }
 #[doc(inline)]
-pub use dormouse_kernel::{inventory, program, retention};
+pub use dormouse_kernel::{inventory, program, retention, schedule};
 #[cfg(feature = "mcp")]
 #[doc(inline)]
 pub use dormouse_mcp as mcp;
@@ -124,8 +124,8 @@ pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 #[doc(inline)]
 pub use dormouse_proto::{
-    checkpoint, command, descriptor, file, id, mail, message, model, process, provider_tools,
-    record, server, server_tool, shown, tool, user_input,
+    alarm, checkpoint, command, descriptor, file, id, mail, message, model, process,
+    provider_tools, record, server, server_tool, shown, tool, user_input,
 };
 /// Your own store, on top of any log of records.
 #[doc(inline)]
@@ -151,6 +151,8 @@ mod book {
     struct Embedding;
     #[doc = include_str!("../docs/approval.md")]
     struct Approval;
+    #[doc = include_str!("../docs/alarms.md")]
+    struct Alarms;
     #[doc = include_str!("../docs/confinement.md")]
     struct Confinement;
 }

@@ -65,6 +65,11 @@ pub(crate) enum LogRecord {
         pid: Pid,
         exit: Exit,
     },
+    /// When the next alarm of a process is due, as of the facts before this record.
+    NextAlarm {
+        pid: Pid,
+        due_ms: Option<u64>,
+    },
     TempFile {
         root: Pid,
         record: TempFileRecord<Content>,

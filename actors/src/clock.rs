@@ -3,9 +3,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since the epoch, UTC.
+/// The present time in milliseconds since the epoch, UTC.
 pub(crate) fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
+    ms_since_epoch(SystemTime::now())
+}
+
+/// A time in milliseconds since the epoch, UTC; 0 for a time before it.
+pub(crate) fn ms_since_epoch(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as u64)
 }

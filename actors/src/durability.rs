@@ -60,7 +60,10 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
         | LogRecord::Ended { .. }
         | LogRecord::Checkpoint { .. }
         | LogRecord::CheckpointDropped { .. } => true,
-        LogRecord::Snapshot { .. } | LogRecord::TempFile { .. } | LogRecord::Content(_) => false,
+        LogRecord::Snapshot { .. }
+        | LogRecord::NextAlarm { .. }
+        | LogRecord::TempFile { .. }
+        | LogRecord::Content(_) => false,
         LogRecord::Facts { facts, .. } => facts.iter().any(|fact| match fact {
             Fact::Mail(MailFact::Queued { .. })
             | Fact::Turn(
@@ -71,6 +74,7 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
             | Fact::WentToCompacted { .. }
             | Fact::ToolsReplaced { .. }
             | Fact::Call(CallFact::Held { .. } | CallFact::Approved { .. })
+            | Fact::Alarm(_)
             | Fact::Control(ControlFact::Stopped | ControlFact::Continued) => true,
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
             | Fact::Noted { .. }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::export::ExportError;
 use dormouse_kernel::program::MissingPrice;
+use dormouse_proto::alarm::{AlarmId, MAX_NOTE_CHARS};
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CheckpointId, Pid, ProcessCallId};
 use dormouse_proto::model::ModelError;
@@ -74,6 +75,17 @@ pub enum NotFound {
         pid: Pid,
         /// The checkpoint.
         checkpoint: CheckpointId,
+    },
+    /// The process has no such open alarm.
+    #[error(
+        "process {pid} has no open {id}: it was never set, has fired or was cancelled. `alarms()` \
+         lists the open ones"
+    )]
+    Alarm {
+        /// The process.
+        pid: Pid,
+        /// The alarm.
+        id: AlarmId,
     },
     /// The cut or the export to create processes from has no process.
     #[error("nothing was created: there is no process to create")]
@@ -198,6 +210,18 @@ pub enum StartError {
     /// The program has a cost limit, and the price of a model is not known.
     #[error("{0}")]
     Unpriced(#[from] MissingPrice),
+    /// The time of its first input cannot be read, or never comes.
+    #[error("the process cannot start: {0}")]
+    Schedule(String),
+    /// The input of a process that starts later is too long.
+    #[error(
+        "the process cannot start: its input has {chars} characters, and one that comes at a later \
+         time has at most {MAX_NOTE_CHARS}. Give the rest as a preload of the program"
+    )]
+    NoteTooLong {
+        /// The length of the input.
+        chars: usize,
+    },
 }
 
 /// Why the store, or data in it, cannot be used.

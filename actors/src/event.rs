@@ -7,6 +7,7 @@ use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{State, Tools};
 use dormouse_kernel::program::Program;
 use dormouse_kernel::table::Table;
+use dormouse_proto::alarm::Alarm;
 use dormouse_proto::id::{FactNumber, FdId, Pid, ProcessCallId};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
@@ -193,6 +194,11 @@ pub struct ProcessView {
     pub waiting_messages: usize,
     /// The number of children that run in the background, without a call that waits for them.
     pub background_children: usize,
+    /// The open alarms, by number.
+    pub alarms: Vec<Alarm>,
+    /// When the next alarm is due (milliseconds since the epoch, UTC), if the process waits for
+    /// nothing but its alarms, its background children and input.
+    pub next_alarm_ms: Option<u64>,
     /// The number of children whose end the process has not received.
     pub children: usize,
     /// The number of descriptors in its table.
@@ -269,6 +275,8 @@ impl ProcessView {
             messages: state.last_message_number(),
             waiting_messages: state.waiting_messages(),
             background_children: state.background().len(),
+            alarms: state.alarms().cloned().collect(),
+            next_alarm_ms: state.next_alarm_ms(),
             children: state.budget().shares().len(),
             descriptors: state.table().len(),
             usage: state.usage(),
@@ -320,8 +328,8 @@ impl ProcessView {
         self.table = None;
     }
 
-    /// Whether nothing will happen without an input: the process is idle, and no message or
-    /// background child is pending.
+    /// Whether nothing will happen without an input or an alarm: the process is idle, and no message
+    /// or background child is pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Idle && self.waiting_messages == 0 && self.background_children == 0
@@ -337,6 +345,7 @@ impl ProcessView {
             _ if self.stopped => "stopped",
             Phase::Idle if self.waiting_messages > 0 => "starting",
             Phase::Idle if self.background_children > 0 => "waiting",
+            Phase::Idle if !self.alarms.is_empty() => "asleep",
             Phase::Idle => "idle",
             Phase::Ready { .. } | Phase::Thinking { .. } => "thinking",
             phase if phase.asks() => "asking",

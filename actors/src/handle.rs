@@ -1,5 +1,6 @@
 //! The embedding API: the types that a program uses to run a kernel. The actors stay private.
 
+mod alarms;
 mod branch;
 mod builder;
 mod conversation;

@@ -50,7 +50,7 @@ use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, ProcessView};
 use crate::ports::SharedObserver;
 use crate::read_pool::ReadError;
-use crate::supervisor::{RunMessage, SupervisorMessage};
+use crate::supervisor::{AlarmMessage, RunMessage, SupervisorMessage};
 
 use alarm::Alarm;
 pub(crate) use copy::{CopyReply, ProcessCopy};
@@ -161,6 +161,8 @@ pub(crate) struct ProcessArgs {
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the latest snapshot.
     pub(crate) journal_tail: JournalTail,
+    /// When the next alarm is due, as its row in the store says.
+    pub(crate) stored_alarm_ms: Option<u64>,
     pub(crate) view: watch::Sender<Option<ProcessView>>,
     /// Notified when the process has produced its first output, if siblings wait for that output.
     pub(crate) started_signal: Option<StartedSignal>,
@@ -198,6 +200,11 @@ pub(crate) struct RunningProcess {
     /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
     alarm: Option<Alarm>,
+    /// When the next alarm is due, as last appended to the journal.
+    stored_alarm_ms: Option<u64>,
+    /// When the next alarm is due, as last reported to the supervisor. The supervisor knows of none
+    /// when the actor starts.
+    reported_alarm_ms: Option<u64>,
     /// The senders of host calls and messages that wait for an answer, by request id.
     host_requests: BTreeMap<Arc<str>, ReplyTo>,
 }
@@ -234,6 +241,7 @@ impl Actor for ProcessActor {
             root,
             last_fact,
             journal_tail,
+            stored_alarm_ms,
             view,
             started_signal,
         } = args;
@@ -257,6 +265,8 @@ impl Actor for ProcessActor {
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,
             alarm: None,
+            stored_alarm_ms,
+            reported_alarm_ms: None,
             host_requests: BTreeMap::new(),
         })
     }
@@ -284,6 +294,7 @@ impl Actor for ProcessActor {
             ProcessMessage::ReadFailed { error } => return Err(error.into()),
             ProcessMessage::SnapshotWritten { result } => running.on_snapshot_written(result),
         }
+        running.report_next_alarm();
         running.report_quiescence();
         Ok(())
     }
@@ -326,6 +337,7 @@ impl RunningProcess {
             mut turn_request,
         } = delivery;
         self.is_quiescent = false;
+        let answers_alarm = matches!(input, Input::AlarmDue);
         self.host_requests.extend(reply_to);
         self.remove_finished_call(&input);
         let is_model_reply = matches!(
@@ -388,6 +400,25 @@ impl RunningProcess {
             self.start_read(call, read);
         }
         self.start_next_incoming_read();
+        if answers_alarm {
+            self.reported_alarm_ms = self.state.next_alarm_ms();
+            self.cast_to_supervisor(AlarmMessage::Handled {
+                pid: self.pid(),
+                next_alarm_ms: self.reported_alarm_ms,
+            });
+        }
+    }
+
+    /// Reports to the supervisor if the next alarm has changed.
+    fn report_next_alarm(&mut self) {
+        let next_alarm_ms = self.state.next_alarm_ms();
+        if next_alarm_ms != self.reported_alarm_ms {
+            self.reported_alarm_ms = next_alarm_ms;
+            self.cast_to_supervisor(AlarmMessage::Changed {
+                pid: self.pid(),
+                next_alarm_ms,
+            });
+        }
     }
 
     /// Takes the inbox slots that this input releases. A message keeps its slot until its turn
@@ -494,6 +525,14 @@ impl RunningProcess {
         let up_to = self.last_fact;
         self.journal_tail = self.journal_tail.with_facts(facts.len() as u64, 0);
         let mut records = vec![LogRecord::Facts { pid, first, facts }];
+        let next_alarm_ms = self.state.next_alarm_ms();
+        if next_alarm_ms != self.stored_alarm_ms && self.state.exit().is_none() {
+            self.stored_alarm_ms = next_alarm_ms;
+            records.push(LogRecord::NextAlarm {
+                pid,
+                due_ms: next_alarm_ms,
+            });
+        }
         if let Some(exit) = self.state.exit() {
             records.push(LogRecord::Ended {
                 pid,

@@ -59,6 +59,8 @@ pub(crate) struct Loaded {
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the snapshot.
     pub(crate) journal_tail: JournalTail,
+    /// When the next alarm is due, as the row of the process says.
+    pub(crate) stored_alarm_ms: Option<u64>,
 }
 
 /// The purpose of loading a process.
@@ -112,6 +114,7 @@ pub(crate) fn load_process(
         state,
         last_fact: base.plus(facts.len()),
         journal_tail,
+        stored_alarm_ms: row.next_alarm_ms,
     })
 }
 

@@ -4,6 +4,7 @@
 //! The supervisor never waits for a process and never reads the disk. Long operations run in tasks
 //! or on blocking threads, and their results come back as messages.
 
+mod alarms;
 mod birth;
 mod branch;
 mod children;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use dormouse_proto::id::Pid;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
+pub(crate) use self::alarms::AlarmMessage;
 pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
@@ -57,6 +59,8 @@ pub(crate) enum SupervisorMessage {
     Mail(MailMessage),
     /// Hibernation.
     Hibernation(HibernationMessage),
+    /// Alarms.
+    Alarm(AlarmMessage),
 }
 
 /// Implements the conversion of each message group into [`SupervisorMessage`].
@@ -76,7 +80,8 @@ convert_groups!(
     Tree(TreeMessage),
     Run(RunMessage),
     Mail(MailMessage),
-    Hibernation(HibernationMessage)
+    Hibernation(HibernationMessage),
+    Alarm(AlarmMessage)
 );
 
 pub(crate) struct SupervisorActor;
@@ -136,6 +141,7 @@ impl Actor for SupervisorActor {
             SupervisorMessage::Run(message) => supervisor.handle_run(message).await,
             SupervisorMessage::Mail(message) => supervisor.handle_mail(message),
             SupervisorMessage::Hibernation(message) => supervisor.handle_hibernation(message),
+            SupervisorMessage::Alarm(message) => supervisor.handle_alarm(message),
         }
         Ok(())
     }

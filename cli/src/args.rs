@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::alarms::Alarms;
 use crate::approval::{AnswerCall, Approve, Pending, Refuse};
 use crate::branch::{Branch, Checkpoint, Restore};
 use crate::call::Call;
@@ -33,7 +34,7 @@ use crate::store_key::Key;
     version,
     after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, \
          limit, refusal); 2 the command line or a program is wrong; 3 the store cannot be used; 4 \
-         calls wait for a person (dormouse pending); \
+         calls wait for a person (dormouse pending); 5 nothing is left to do before the next alarm; \
          129, 130, 143 stopped by SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. On a \
          terminal, characters that would control it, or reorder or hide text, are shown by signs \
          (␛, \\u{202e}); in a pipe or a file, an answer is exact, and JSON has them as \\u escapes \
@@ -62,6 +63,8 @@ pub(crate) enum Command {
     Answer(AnswerCall),
     /// List the processes of a store.
     Ps(Ps),
+    /// List the open alarms of a store: when its processes wake.
+    Alarms(Alarms),
     /// Collect the garbage of a store: delete what the rules select, and free the space that
     /// nothing needs any more.
     Gc(Gc),
@@ -110,6 +113,10 @@ pub(crate) struct RunFlags {
     /// Print events and the results as one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Keep running while processes only wait for an alarm, until none is left or the run is
+    /// stopped. Without it, a run on a store then ends with exit code 5.
+    #[arg(long)]
+    pub(crate) wait: bool,
 }
 
 /// An existing store.

@@ -15,7 +15,7 @@ use crate::kernel_setup::KernelSetup;
 use crate::process_position::ProcessPosition;
 use crate::process_trees::{Trees, isolate_others};
 use crate::requirements::warn_of_missing_permissions;
-use crate::run_to_end::run_to_end;
+use crate::run_to_end::{WhenAsleep, run_to_end};
 use crate::stop_signals::StopSignals;
 use crate::terminal::{self, OutputFormat};
 
@@ -136,5 +136,7 @@ async fn run_branch(
     if root.exit().is_none() {
         root.tree().cont().await?;
     }
-    run_to_end(kernel, vec![root], events, stop, Some(&store.folder)).await
+    let store = Some(store.folder.as_path());
+    let when_asleep = WhenAsleep::from_flags(&continuation.flags, store);
+    run_to_end(kernel, root.into(), when_asleep, events, stop, store).await
 }

@@ -22,7 +22,7 @@ use crate::permissions::Permissions;
 use crate::process_position::ProcessPosition;
 use crate::process_trees::isolate_others;
 use crate::requirements::{compile_exported, warn_of_missing_permissions};
-use crate::run_to_end::run_to_end;
+use crate::run_to_end::{WhenAsleep, run_to_end};
 use crate::stop_signals::StopSignals;
 use crate::store_key::Key;
 use crate::terminal::{self, OutputFormat};
@@ -192,5 +192,6 @@ async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure
     for (exported_pid, pid) in &pids {
         terminal::print_stderr(&format!("imports process {pid}, which was {exported_pid}"));
     }
-    run_to_end(kernel, vec![process], events, stop, Some(&args.store)).await
+    let (roots, store) = (process.into(), Some(args.store.as_path()));
+    run_to_end(kernel, roots, WhenAsleep::End, events, stop, store).await
 }

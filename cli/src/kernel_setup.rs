@@ -6,6 +6,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 use dormouse::host::{self, LocalHost};
 use dormouse::mcp::McpClient;
@@ -22,6 +23,9 @@ use crate::permissions::Permissions;
 use crate::store_key::{Key, store_options};
 use crate::{findings, terminal};
 
+/// How long a process rests in memory in a run that waits for alarms.
+const RESTS_IN_MEMORY: Duration = Duration::from_secs(10);
+
 /// The flags that a kernel is built from.
 pub(crate) struct KernelSetup<'a> {
     store: Option<&'a Path>,
@@ -31,6 +35,8 @@ pub(crate) struct KernelSetup<'a> {
     /// Permissions that follow from other arguments, such as the servers that the user named.
     implied: host::Permissions,
     tool_servers: McpClient,
+    /// How long a process rests in memory before it hibernates; `None` for ever.
+    hibernate_after: Option<Duration>,
 }
 
 impl<'a> KernelSetup<'a> {
@@ -43,6 +49,7 @@ impl<'a> KernelSetup<'a> {
             models: None,
             implied: host::Permissions::none(),
             tool_servers: McpClient::default(),
+            hibernate_after: None,
         }
     }
 
@@ -80,7 +87,12 @@ impl<'a> KernelSetup<'a> {
 
     /// Uses the permissions and models of a command that runs processes.
     pub(crate) fn run_flags(self, flags: &'a RunFlags) -> Self {
-        self.permissions(&flags.permissions).models(&flags.models)
+        let setup = self.permissions(&flags.permissions).models(&flags.models);
+        Self {
+            // A run that waits for alarms may have many sleepers.
+            hibernate_after: flags.wait.then_some(RESTS_IN_MEMORY),
+            ..setup
+        }
     }
 
     /// Builds the kernel on a store that must exist.
@@ -128,6 +140,9 @@ impl<'a> KernelSetup<'a> {
                 .open(path)
                 .map_err(KernelError::from)?;
             builder = builder.store(store);
+        }
+        if let Some(hibernate_after) = self.hibernate_after {
+            builder = builder.hibernate_after(hibernate_after);
         }
         Ok(builder)
     }

@@ -4,6 +4,7 @@
 //! This crate is the composition root: it chooses the store, the models and the host, and gives
 //! them to the kernel. Each command has a module of its own, with its arguments and its behaviour.
 
+mod alarms;
 mod approval;
 mod args;
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod run;
 mod run_to_end;
 mod schema;
 mod show;
+mod sleepers;
 mod stop_signals;
 mod store_key;
 mod temporary_store;
@@ -81,6 +83,7 @@ async fn run_command() -> ExitCode {
         Command::Refuse(refuse) => approval::refuse(refuse).await,
         Command::Answer(answer) => approval::answer(answer).await,
         Command::Ps(ps) => ps::ps(ps).await,
+        Command::Alarms(alarms) => alarms::alarms(alarms).await,
         Command::Gc(gc) => gc::gc(gc).await,
         Command::Fsck(fsck) => fsck::run(fsck).await,
         Command::Log(log) => history::log(log).await,

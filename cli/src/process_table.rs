@@ -6,6 +6,7 @@ use std::fmt;
 
 use dormouse::id::Pid;
 use dormouse::ports::StoreError;
+use dormouse::schedule::format_time;
 use dormouse::{Amount, Kernel, KernelError, ProcessInfo, ProcessView};
 use serde::Serialize;
 
@@ -33,6 +34,9 @@ pub(crate) struct ProcessLine {
     /// The calls of tools that the provider ran, by tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     server_tool_calls: BTreeMap<String, u32>,
+    /// When the next of its alarms is due: milliseconds since the epoch, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_alarm_ms: Option<u64>,
     /// In the currency of the price table; absent if the table has no price for its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<String>,
@@ -120,6 +124,7 @@ impl ProcessLine {
                 .flat_map(|view| &view.server_tool_calls)
                 .map(|(tool, calls)| (tool.to_string(), *calls))
                 .collect(),
+            next_alarm_ms: view.and_then(|view| view.alarms.iter().map(|alarm| alarm.due_ms).min()),
             cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),
             unreadable,
             is_acknowledged,
@@ -169,6 +174,9 @@ impl fmt::Display for ProcessLine {
                 "\n  tools of the provider: {}",
                 one_line(&calls.join(", "))
             )?;
+        }
+        if let Some(next_alarm_ms) = self.next_alarm_ms {
+            write!(f, "\n  next alarm: {}", format_time(next_alarm_ms))?;
         }
         match &self.unreadable {
             Some(why) => write!(f, "\n  {}", one_line(why)),

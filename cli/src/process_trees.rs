@@ -18,6 +18,9 @@ pub(crate) struct Trees {
     roots: BTreeMap<Pid, ProcessInfo>,
     /// For each root, the members of its tree that have not ended, the root included.
     living_members: BTreeMap<Pid, Vec<Pid>>,
+    /// For each root with living members: when the next alarm of its tree is due, if all of them
+    /// only wait for alarms.
+    asleep_until: BTreeMap<Pid, Option<u64>>,
     /// For each process, the root of its tree.
     root_of: BTreeMap<Pid, Pid>,
 }
@@ -29,6 +32,7 @@ impl Trees {
         let mut roots = BTreeMap::new();
         let mut root_of = BTreeMap::new();
         let mut living_members: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+        let mut asleep_until: BTreeMap<Pid, Option<u64>> = BTreeMap::new();
         for info in processes {
             let pid = info.row.pid;
             let root = info
@@ -40,6 +44,13 @@ impl Trees {
             root_of.insert(pid, root);
             if info.row.exit.is_none() {
                 living_members.entry(root).or_default().push(pid);
+                let next_alarm_ms = info.row.next_alarm_ms;
+                asleep_until
+                    .entry(root)
+                    .and_modify(|first| {
+                        *first = first.and_then(|first| Some(first.min(next_alarm_ms?)));
+                    })
+                    .or_insert(next_alarm_ms);
             }
             if root == pid {
                 roots.insert(pid, info);
@@ -48,6 +59,7 @@ impl Trees {
         Self {
             roots,
             living_members,
+            asleep_until,
             root_of,
         }
     }
@@ -59,6 +71,12 @@ impl Trees {
     /// The root of the tree that a process is part of.
     pub(crate) fn root_of(&self, pid: Pid) -> Option<Pid> {
         self.root_of.get(&pid).copied()
+    }
+
+    /// When the next alarm of a tree is due (milliseconds since the epoch, UTC), if all of its
+    /// living members only wait for alarms.
+    pub(crate) fn asleep_until(&self, root: Pid) -> Option<u64> {
+        self.asleep_until.get(&root).copied().flatten()
     }
 
     /// Describes a root by its pid, its program, and its export if it was imported.

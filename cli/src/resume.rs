@@ -19,7 +19,8 @@ use crate::kernel_setup::KernelSetup;
 use crate::process_table::{is_acknowledged_loss, is_loss};
 use crate::process_trees::{Trees, isolate_others};
 use crate::requirements::warn_of_missing_permissions;
-use crate::run_to_end::run_to_end;
+use crate::run_to_end::{Roots, WhenAsleep, run_to_end};
+use crate::sleepers::now_ms;
 use crate::stop_signals::StopSignals;
 use crate::terminal::OutputFormat;
 use crate::terminal::print_stderr;
@@ -86,34 +87,52 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         .copied()
         .filter(|root| trees.is_alive(*root))
         .collect();
-    for root in &living_roots {
+    // Nothing is to be done for a tree that is asleep. Its alarms fire in a run that waits.
+    let now_ms = now_ms();
+    let (asleep, awake): (Vec<Pid>, Vec<Pid>) = living_roots
+        .iter()
+        .partition(|root| trees.asleep_until(**root).is_some_and(|at| at > now_ms));
+    for root in &awake {
         print_stderr(&format!("resumes {}", trees.describe(*root)));
     }
     let mut programs = Vec::new();
-    for root in living_roots.iter().take(MAX_INSPECTED) {
+    for root in awake.iter().take(MAX_INSPECTED) {
         // A journal that cannot be read is reported when its process is resumed.
         if let Ok(view) = kernel.inspect(*root).await {
             programs.push(view.program);
         }
     }
     warn_of_missing_permissions(&kernel, &programs);
-    for pid in trees.living_members(&chosen) {
+    let when_asleep = WhenAsleep::from_flags(&args.flags, Some(&args.store.folder));
+    if when_asleep == WhenAsleep::Wait {
+        kernel.resume_lazily(trees.living_members(&asleep))?;
+    }
+    let to_run: Vec<Pid> = chosen
+        .iter()
+        .copied()
+        .filter(|root| !asleep.contains(root))
+        .collect();
+    for pid in trees.living_members(&to_run) {
         kernel.resume(pid).await?;
     }
-    continue_stopped(&kernel, &trees, &chosen, &args).await?;
+    continue_stopped(&kernel, &trees, &to_run, &args).await?;
     // If every chosen root has ended, their results are shown again.
     let roots_to_wait_for = if living_roots.is_empty() {
         chosen
     } else {
-        living_roots
+        awake
     };
-    let mut roots = Vec::new();
+    let mut roots = Roots {
+        awake: Vec::new(),
+        asleep,
+    };
     for root in roots_to_wait_for {
-        roots.push(kernel.process(root).await?);
+        roots.awake.push(kernel.process(root).await?);
     }
     let missing = kernel.losses().to_vec();
     let has_new_loss = loss == Loss::New || !missing.is_empty();
-    let code = run_to_end(kernel, roots, events, stop, Some(&args.store.folder)).await?;
+    let store = Some(args.store.folder.as_path());
+    let code = run_to_end(kernel, roots, when_asleep, events, stop, store).await?;
     for missing in &missing {
         print_stderr(&format!(
             "missing: {missing}. dormouse fsck --store {folder} says what can be done"

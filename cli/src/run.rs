@@ -16,7 +16,7 @@ use crate::failure::{Failure, file_failure};
 use crate::kernel_setup::{KernelSetup, load_program};
 use crate::process_trees::isolate_others;
 use crate::requirements::warn_of_missing_permissions;
-use crate::run_to_end::run_to_end;
+use crate::run_to_end::{WhenAsleep, run_to_end};
 use crate::stop_signals::StopSignals;
 use crate::store_key::Key;
 use crate::terminal::OutputFormat;
@@ -72,7 +72,9 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     warn_of_missing_permissions(&kernel, [&program]);
     isolate_others(&kernel, &[]).await?;
     let process = start.await?;
-    run_to_end(kernel, vec![process], events, stop, args.store.as_deref()).await
+    let store = args.store.as_deref();
+    let when_asleep = WhenAsleep::from_flags(&args.flags, store);
+    run_to_end(kernel, process.into(), when_asleep, events, stop, store).await
 }
 
 /// Refuses a program whose models cannot be called, for want of a key, a region or a valid address:

@@ -9,23 +9,32 @@ use std::time::Duration;
 
 use dormouse::id::{FactNumber, Pid};
 use dormouse::process::{Exit, ExitStatus};
+use dormouse::schedule::format_time;
 use dormouse::{Event, Events, HeldCall, Kernel, KernelError, Process, ProcessError, ProcessView};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use crate::approval::{call_json, print_how_to_answer};
+use crate::args::RunFlags;
 use crate::event_printer::EventPrinter;
 use crate::failure::{Failure, exit_code};
 use crate::process_table::{ProcessLine, process_lines, total_chars};
 use crate::process_trees::Trees;
+use crate::sleepers::{Sleepers, earliest, wait_for_sleepers};
 use crate::stop_signals::StopSignals;
 use crate::terminal::{self, OutputFormat, print_stderr};
+
+/// How often a tree whose root waits for its children is looked at.
+const TREE_CHECK: Duration = Duration::from_millis(200);
 
 /// Why a root process runs no further.
 enum RootOutcome {
     Ended(Exit),
     /// It waits for further input.
     Idle,
+    /// It waits for its next alarm, or that of a process below it, due at this time: milliseconds
+    /// since the epoch, UTC.
+    Asleep(u64),
     /// It was stopped, and does not continue by itself.
     Stopped,
     /// Nothing goes on in its tree, and these calls wait for a person.
@@ -34,28 +43,87 @@ enum RootOutcome {
     Held(String),
 }
 
+/// Whether a run ends when nothing is left to do before the next alarm.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenAsleep {
+    /// It ends, with exit code 5: another run continues at that time.
+    End,
+    /// It waits.
+    Wait,
+}
+
+impl WhenAsleep {
+    /// Without a store nothing can be continued, so such a run waits.
+    pub(crate) fn from_flags(flags: &RunFlags, store: Option<&Path>) -> Self {
+        if flags.wait || store.is_none() {
+            Self::Wait
+        } else {
+            Self::End
+        }
+    }
+}
+
+/// The roots of a run.
+pub(crate) struct Roots {
+    /// Those that have something to do.
+    pub(crate) awake: Vec<Process>,
+    /// Those whose trees only wait for alarms, without handles: there may be a million.
+    pub(crate) asleep: Vec<Pid>,
+}
+
+impl From<Process> for Roots {
+    fn from(root: Process) -> Self {
+        Self {
+            awake: vec![root],
+            asleep: Vec::new(),
+        }
+    }
+}
+
 /// Prints events until every root has an outcome, then shuts the kernel down and prints the
 /// results. A signal ends the wait: the command then exits with the code of the signal.
 ///
-/// Exits with 4 if calls wait for a person, and with 3 if a root is held, if a content could not be read, or if what was written could not
+/// Exits with 5 if nothing is left to do before the next alarm, with 4 if calls wait for a person,
+/// and with 3 if a root is held, if a content could not be read, or if what was written could not
 /// be synced.
 pub(crate) async fn run_to_end(
     kernel: Kernel,
-    roots: Vec<Process>,
+    roots: Roots,
+    when_asleep: WhenAsleep,
     events: EventPrinter,
     mut stop: StopSignals,
     store: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     let format = events.format();
+    let Roots {
+        awake: roots,
+        asleep,
+    } = roots;
     let mut results = Vec::new();
     for root in &roots {
         let outcome = tokio::select! {
-            outcome = wait_for_outcome(&kernel, root) => outcome?,
+            outcome = wait_for_outcome(&kernel, root, when_asleep) => outcome?,
             code = stop.next() => return shut_down_early(kernel, events, store, stop, code).await,
         };
         results.push((root.pid(), outcome));
     }
-    let pids: Vec<Pid> = roots.iter().map(Process::pid).collect();
+    let mut pids: Vec<Pid> = roots.iter().map(Process::pid).collect();
+    let slept = tokio::select! {
+        slept = wait_for_sleepers(&kernel, &asleep, when_asleep) => slept?,
+        code = stop.next() => return shut_down_early(kernel, events, store, stop, code).await,
+    };
+    pids.extend(slept.ended.iter().map(|(pid, _)| *pid));
+    let ended = slept.ended.into_iter();
+    results.extend(ended.map(|(pid, exit)| (pid, RootOutcome::Ended(exit))));
+    let idle = slept.idle.into_iter();
+    results.extend(idle.map(|pid| (pid, RootOutcome::Idle)));
+    let asking = slept.asking.into_iter();
+    results.extend(asking.map(|(pid, calls)| (pid, RootOutcome::Asking(calls))));
+    let went_to_sleep = results.iter().filter_map(|(_, outcome)| match outcome {
+        RootOutcome::Asleep(next_alarm_ms) => Some(*next_alarm_ms),
+        _ => None,
+    });
+    let sleepers = went_to_sleep.fold(slept.still_asleep, Sleepers::with);
     let lines = process_lines(&kernel, &pids).await?;
     let unreadable = kernel.unreadable();
     // The stream of events ends when the last handle of the kernel is dropped.
@@ -66,20 +134,29 @@ pub(crate) async fn run_to_end(
         OutputFormat::Json => print_json(&results, &lines)?,
         OutputFormat::Text => print_text(&results, &lines, store)?,
     }
+    sleepers.print(format, store)?;
     for content in &unreadable {
         print_stderr(&format!("unreadable: {content}"));
     }
     closed?;
     Ok(if unreadable.is_empty() {
-        code_of_results(&results)
+        code_of_results(&results, &sleepers)
     } else {
         ExitCode::from(3)
     })
 }
 
-async fn wait_for_outcome(kernel: &Kernel, root: &Process) -> Result<RootOutcome, Failure> {
+async fn wait_for_outcome(
+    kernel: &Kernel,
+    root: &Process,
+    when_asleep: WhenAsleep,
+) -> Result<RootOutcome, Failure> {
     // A stopped process counts as an outcome: nothing continues it while this command runs.
-    let idle_or_stopped = root.wait_for(|view: &ProcessView| view.is_idle() || view.stopped);
+    let idle_or_stopped = root.wait_for(|view: &ProcessView| {
+        let waits_for_alarm = when_asleep == WhenAsleep::Wait && !view.alarms.is_empty();
+        (view.is_idle() && !waits_for_alarm) || view.stopped
+    });
+    let tree_asleep = wait_until_tree_sleeps(kernel, root, when_asleep);
     tokio::select! {
         // The end comes first: a process that has ended is idle, too.
         biased;
@@ -90,20 +167,62 @@ async fn wait_for_outcome(kernel: &Kernel, root: &Process) -> Result<RootOutcome
             }
             Err(error) => Err(error.into()),
         },
-        view = idle_or_stopped => Ok(if view?.stopped {
-            RootOutcome::Stopped
-        } else {
-            RootOutcome::Idle
-        }),
-        calls = wait_until_asking(kernel, root.pid()) => Ok(RootOutcome::Asking(calls?)),
+        view = idle_or_stopped => {
+            let view = view?;
+            Ok(match view.next_alarm_ms {
+                _ if view.stopped => RootOutcome::Stopped,
+                Some(next_alarm_ms) => RootOutcome::Asleep(next_alarm_ms),
+                None => RootOutcome::Idle,
+            })
+        },
+        next_alarm_ms = tree_asleep => Ok(RootOutcome::Asleep(next_alarm_ms?)),
+        calls = wait_until_asking(kernel, root.pid(), when_asleep) => Ok(RootOutcome::Asking(calls?)),
+    }
+}
+
+/// Waits until a root rests and all of its background children only wait for alarms. Never ends in
+/// a run that waits for alarms. Returns when the next one is due.
+async fn wait_until_tree_sleeps(
+    kernel: &Kernel,
+    root: &Process,
+    when_asleep: WhenAsleep,
+) -> Result<u64, Failure> {
+    if when_asleep == WhenAsleep::Wait {
+        return std::future::pending().await;
+    }
+    loop {
+        root.wait_for(|view: &ProcessView| view.status() == "waiting")
+            .await?;
+        let processes = kernel.processes().await?;
+        let mut tree = BTreeSet::from([root.pid()]);
+        let mut next_alarm_ms = None;
+        let mut is_asleep = true;
+        // A parent has a lower pid than its children, so it comes first.
+        for info in processes.iter().filter(|info| info.row.exit.is_none()) {
+            let is_child = info.row.parent.is_some_and(|parent| tree.contains(&parent));
+            if is_child || info.row.pid == root.pid() {
+                tree.insert(info.row.pid);
+                is_asleep &= matches!(info.status, "asleep" | "waiting");
+                next_alarm_ms = earliest(next_alarm_ms, info.row.next_alarm_ms);
+            }
+        }
+        if let Some(next_alarm_ms) = next_alarm_ms.filter(|_| is_asleep) {
+            return Ok(next_alarm_ms);
+        }
+        tokio::time::sleep(TREE_CHECK).await;
     }
 }
 
 /// How often it is looked whether a tree with held calls goes on.
 const ASKING_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits until nothing goes on in a tree but calls that wait for a person, and returns these.
-async fn wait_until_asking(kernel: &Kernel, root: Pid) -> Result<Vec<HeldCall>, Failure> {
+/// Waits until nothing goes on in a tree but calls that wait for a person, and returns these. In a
+/// run that waits for alarms, none is set either.
+async fn wait_until_asking(
+    kernel: &Kernel,
+    root: Pid,
+    when_asleep: WhenAsleep,
+) -> Result<Vec<HeldCall>, Failure> {
     let mut events = kernel.events();
     let mut before = None;
     let mut has_asked = has_held_calls(kernel, root).await?;
@@ -112,7 +231,7 @@ async fn wait_until_asking(kernel: &Kernel, root: Pid) -> Result<Vec<HeldCall>, 
             wait_for_held_call(&mut events).await;
             has_asked = true;
         }
-        let now = RestingTree::find(kernel, root).await?;
+        let now = RestingTree::find(kernel, root, when_asleep).await?;
         match now {
             // An input may be on its way from one process to another: so nothing may have happened
             // since the last look either.
@@ -165,7 +284,11 @@ struct RestingTree {
 
 impl RestingTree {
     /// The tree of `root`; `None` if something goes on in it, or nothing waits.
-    async fn find(kernel: &Kernel, root: Pid) -> Result<Option<Self>, Failure> {
+    async fn find(
+        kernel: &Kernel,
+        root: Pid,
+        when_asleep: WhenAsleep,
+    ) -> Result<Option<Self>, Failure> {
         let processes = kernel.processes().await?;
         let trees = Trees::new(processes.clone());
         let members: BTreeSet<Pid> = trees.living_members(&[root]).into_iter().collect();
@@ -174,11 +297,14 @@ impl RestingTree {
             .iter()
             .filter(|info| members.contains(&info.row.pid))
         {
+            if when_asleep == WhenAsleep::Wait && info.row.next_alarm_ms.is_some() {
+                return Ok(None);
+            }
             match &info.view {
                 Some(view) if view.rests => facts.push((info.row.pid, view.fact)),
                 Some(_) => return Ok(None),
-                // It is held, since it could not be resumed.
-                None if info.status == "held" => {}
+                // It could not be resumed, or waits for its next alarm.
+                None if matches!(info.status, "held" | "asleep") => {}
                 None => return Ok(None),
             }
             calls.extend(info.held_calls());
@@ -188,9 +314,14 @@ impl RestingTree {
 }
 
 /// A held root makes the code 3. Otherwise the first root that ended without finishing its task
-/// determines the code. If there is none, a root whose calls wait for a person makes it 4.
-fn code_of_results(results: &[(Pid, RootOutcome)]) -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
+/// determines the code. If there is none, a root whose calls wait for a person makes it 4, or else
+/// sleeping roots make it 5.
+fn code_of_results(results: &[(Pid, RootOutcome)], sleepers: &Sleepers) -> ExitCode {
+    let mut code = if sleepers.count == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(5)
+    };
     let mut has_failed = false;
     for (_, outcome) in results {
         match outcome {
@@ -202,6 +333,7 @@ fn code_of_results(results: &[(Pid, RootOutcome)]) -> ExitCode {
             }
             RootOutcome::Ended(_)
             | RootOutcome::Idle
+            | RootOutcome::Asleep(_)
             | RootOutcome::Stopped
             | RootOutcome::Asking(_) => {}
         }
@@ -242,6 +374,7 @@ fn print_json(results: &[(Pid, RootOutcome)], lines: &[ProcessLine]) -> Result<(
         let (status, message) = match outcome {
             RootOutcome::Ended(exit) => (exit.status.word(), &*exit.message),
             RootOutcome::Idle => ("idle", "it waits for input"),
+            RootOutcome::Asleep(_) => ("asleep", "it waits for its next alarm"),
             RootOutcome::Stopped => ("stopped", "it is stopped"),
             RootOutcome::Asking(calls) => {
                 for call in calls {
@@ -294,6 +427,10 @@ fn print_text(
                 exit.message
             )),
             RootOutcome::Idle => print_stderr(&format!("process {pid} waits for input")),
+            RootOutcome::Asleep(next_alarm_ms) => print_stderr(&format!(
+                "process {pid} is asleep until {}",
+                format_time(*next_alarm_ms)
+            )),
             RootOutcome::Stopped => print_stderr(&format!("process {pid} is stopped")),
             RootOutcome::Asking(calls) => print_how_to_answer(calls, store),
             RootOutcome::Held(reason) => {

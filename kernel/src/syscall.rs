@@ -8,6 +8,7 @@
 pub mod append_temp_file;
 mod args;
 pub mod ask_user;
+pub mod cancel_alarm;
 pub mod checkpoint_process;
 pub mod create_temp_file;
 pub mod delete_fd_section;
@@ -40,6 +41,7 @@ pub mod summarize_fd;
 pub(crate) mod temp_file;
 pub(crate) mod transferred;
 pub mod wait;
+pub mod wake_at;
 mod window;
 pub mod write_temp_file;
 
@@ -125,6 +127,8 @@ pub static TOOLS: &[Tool] = &[
     list_processes::TOOL,
     ask_user::TOOL,
     submit_result::TOOL,
+    wake_at::TOOL,
+    cancel_alarm::TOOL,
     create_temp_file::TOOL,
     read_temp_file::TOOL,
     write_temp_file::TOOL,

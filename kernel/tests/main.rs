@@ -13,6 +13,7 @@ mod descriptor_model;
 mod export;
 mod golden;
 mod imitation;
+mod process_alarms;
 mod process_attachments;
 mod process_budget;
 mod process_compaction;

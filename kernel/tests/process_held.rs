@@ -530,6 +530,16 @@ fn a_copy_holds_anew_what_was_held_or_approved() {
 }
 
 #[test]
+fn a_copy_repeats_what_waited_for_a_call_that_is_not_run_again() {
+    let ask = "ask = [{ tool = \"write\", when = { argument = \"n\", matches = \".\" } }]\n";
+    let mut run = called(ask, &[("bash", "{}"), ("write", r#"{"n": 1}"#)]);
+    run.approve(run.held()[0].0);
+    let copy = of_image(&run, image_of_copy(run.image(), HOUR_MS), 2, HOUR_MS);
+    assert_eq!(copy.held(), []);
+    assert_eq!(copy.begun(), [("bash".to_owned(), "{}".to_owned())]);
+}
+
+#[test]
 fn a_turn_that_is_given_up_gives_up_its_held_calls() {
     let signals = [Signal::Interrupt, Signal::Kill];
     for signal in signals {

@@ -54,6 +54,7 @@ fn what_is_not_written_has_its_default() {
         max_depth: 3,
         fork_release: ForkRelease::First,
         max_mailbox: 256,
+        max_alarms: 32,
         max_restores: 8,
         commands: CommandLimits::default(),
     };
@@ -660,6 +661,7 @@ fn limits_and_demo_are_kept() {
         max_depth: 1,
         fork_release: ForkRelease::All,
         max_mailbox: 256,
+        max_alarms: 32,
         max_restores: 8,
         commands: CommandLimits::default(),
     };

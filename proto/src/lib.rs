@@ -15,6 +15,7 @@
 //! # Ok::<(), dormouse_proto::id::ParseFdError>(())
 //! ```
 
+pub mod alarm;
 pub mod budget;
 pub mod checkpoint;
 pub mod command;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::alarm::AlarmId;
 use crate::id::Pid;
 use crate::message::Message;
 
@@ -18,6 +19,8 @@ pub enum Sender {
     Host,
     /// Another process.
     Process(Pid),
+    /// An alarm of the process itself.
+    Alarm(AlarmId),
 }
 
 /// A message in a mailbox.

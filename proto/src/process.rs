@@ -211,6 +211,10 @@ pub struct ProcessRow {
     pub branched_from: Option<BranchOrigin>,
     /// Its exit; `None` while it is alive.
     pub exit: Option<Exit>,
+    /// When the next of its alarms is due (milliseconds since the epoch, UTC), if it waits for
+    /// nothing but its alarms and input: nothing has to be done for it before that time.
+    #[serde(default)]
+    pub next_alarm_ms: Option<u64>,
 }
 
 /// The process and position that a process of a branch or an import continues from.
@@ -286,6 +290,7 @@ impl ProcessRow {
             origin,
             branched_from: None,
             exit: None,
+            next_alarm_ms: None,
         }
     }
 

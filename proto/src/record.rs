@@ -15,6 +15,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, Vector};
 use serde::{Deserialize, Serialize};
 
+use crate::alarm::Alarm;
 use crate::budget::Ledger;
 use crate::id::{CallId, ContentHash, FdId, Pid};
 use crate::mail::{Mail, Receipts};
@@ -25,7 +26,8 @@ use crate::tool::{Access, Answer, ExternalTool, ToolSpec};
 
 pub use self::annotations::{Annotation, Annotations, Section};
 pub use self::fact::{
-    CallFact, ChildFact, ControlFact, DescriptorFact, EditedArguments, Fact, MailFact, TurnFact,
+    AlarmFact, CallFact, ChildFact, ControlFact, DescriptorFact, EditedArguments, Fact, MailFact,
+    TurnFact,
 };
 
 /// A reference to a content, which a record stores in place of the bytes.
@@ -257,6 +259,12 @@ pub struct Image<C: Clone> {
     /// Progress of the turn towards a result.
     #[serde(default)]
     pub result: ResultProgress,
+    /// Open alarms.
+    #[serde(default)]
+    pub alarms: Vec<Alarm>,
+    /// How many alarms were ever set.
+    #[serde(default)]
+    pub alarms_set: u32,
 }
 
 /// Messages that one compaction moved out of the conversation.
@@ -476,6 +484,8 @@ impl<C: Clone> Image<C> {
             last_history: self.last_history,
             request_tokens: self.request_tokens,
             result: self.result,
+            alarms: self.alarms,
+            alarms_set: self.alarms_set,
         })
     }
 }

@@ -40,6 +40,8 @@ pub(crate) enum Defect {
     LosesACompletion,
     /// A receiver does not remember which messages it has.
     ForgetsWhatItHeard,
+    /// An alarm that has fired stays due.
+    ForgetsThatAnAlarmFired,
     /// Children are made, and their shares are not reserved.
     ForgetsAReservation,
     /// A page is served without its last character.
@@ -54,7 +56,7 @@ pub(crate) enum Defect {
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 23] = [
+    pub(crate) const ALL: [(Self, &'static str); 24] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -73,6 +75,7 @@ impl Defect {
         (Self::UsesAFileNumberAgain, "TEMP-3"),
         (Self::LosesACompletion, "PROGRESS"),
         (Self::ForgetsWhatItHeard, "MAIL-1"),
+        (Self::ForgetsThatAnAlarmFired, "ALARM-1"),
         (Self::ForgetsAReservation, "TREE-1"),
         (Self::LosesTheEndOfAPage, "PAGE-1"),
         (Self::WritesAnswersUnescaped, "XML-1"),

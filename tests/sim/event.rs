@@ -122,6 +122,10 @@ pub(crate) enum SupervisorMessage {
     Resume {
         pid: Pid,
     },
+    /// The timer: an alarm of a process may be due.
+    AlarmDue {
+        pid: Pid,
+    },
     Hibernate {
         pid: Pid,
     },
@@ -207,6 +211,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
                 Verdict::Answer { .. } => "question_answered",
             },
             HostRequest::Cancel => "host_gave_up",
+            HostRequest::CancelAlarm(_) => "host_cancelled_alarm",
             HostRequest::Goto { .. } => "sent_back",
             HostRequest::Restore(_) => "taken_back",
             // The processes of this world have a conversation from the beginning.
@@ -239,6 +244,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Signal(Signal::Continue) => "continued",
         Input::Signal(Signal::Kill) => "killed",
         Input::TimeUp { .. } => "time_up",
+        Input::AlarmDue => "alarm_due",
     }
 }
 
@@ -264,6 +270,7 @@ pub(crate) fn request_id(input: &Input) -> Option<Arc<str>> {
                 | HostRequest::Call { .. }
                 | HostRequest::AnswerHeld { .. }
                 | HostRequest::Goto { .. }
+                | HostRequest::CancelAlarm(_)
                 | HostRequest::Restore(_),
         } => Some(request_id.clone()),
         _ => None,

@@ -6,6 +6,7 @@ use dormouse_kernel::process::{
     Birth, CheckpointImage, CheckpointInfo, HostRequest, Input, Preloads, Signal, Verdict,
     initial_image,
 };
+use dormouse_proto::alarm::AlarmId;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::mail::Sender;
@@ -50,7 +51,8 @@ impl World {
             920..923 => self.fault_again_and_again(pid),
             923..931 => self.schedule.after(0, Event::Crash),
             931..940 => self.speak(pid),
-            940..980 => self.ask_supervisor(SupervisorMessage::Hibernate { pid }),
+            940..950 => self.cancel_alarm(pid),
+            950..980 => self.ask_supervisor(SupervisorMessage::Hibernate { pid }),
             _ => self.ask_supervisor(SupervisorMessage::Resume { pid }),
         }
         Ok(())
@@ -123,6 +125,19 @@ impl World {
             Input::UserInput {
                 from,
                 user_input: text.as_str().into(),
+            },
+        );
+    }
+
+    fn cancel_alarm(&mut self, pid: Pid) {
+        let request_id = self.new_ticket();
+        let id = AlarmId(1 + self.random.below(3) as u32);
+        let request = HostRequest::CancelAlarm(id);
+        self.tell(
+            pid,
+            Input::Host {
+                request_id,
+                request,
             },
         );
     }

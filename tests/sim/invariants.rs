@@ -5,6 +5,7 @@
 //! Two more names: HISTORY (every tool use is answered in the message that follows) and PROGRESS
 //! (nobody waits for what nothing is on its way for).
 
+mod alarms;
 mod answers;
 mod budget;
 mod calls;
@@ -78,6 +79,7 @@ impl World {
             self.note_return(pid, fact, running.state.last_compacted());
         }
         self.mail_1(before, &running.state, running.last() + 1, facts)?;
+        self.alarm_1(&running.state, running.last() + 1, facts)?;
         self.fd_2(running)?;
         calls::intents(&running.state, effects)?;
         self.tree_1(running, before, facts)?;

@@ -262,11 +262,27 @@ impl World {
             "submit_result" => {
                 format!("{{\"value\": {{\"count\": {small}, \"said\": \"{token}\"}}}}")
             }
+            "wake_at" => self.alarm(&token),
+            "cancel_alarm" => format!("{{\"alarm\": \"alarm:{small}\"}}"),
             "grep" if small == 1 => {
                 format!("{{\"pattern\": \"see <fd:{small} />\", \"fd\": {fd}}}")
             }
             _ => format!("{{\"pattern\": \"{token}\"}}"),
         }
+    }
+
+    /// The arguments of an alarm: once or again and again, at times what is no time.
+    fn alarm(&mut self, token: &str) -> String {
+        let when = match self.random.below(8) {
+            0 => "\"time\": \"2020-01-01T00:00:00Z\"".to_owned(),
+            1 | 2 => "\"cron\": \"* * * * *\"".to_owned(),
+            _ => format!("\"in\": \"{}s\"", 1 + self.random.below(4)),
+        };
+        let missed = self
+            .random
+            .pick(&["once", "each", "skip"])
+            .unwrap_or("once");
+        format!("{{{when}, \"note\": \"wake {token}\", \"missed\": \"{missed}\"}}")
     }
 
     fn file_number(&mut self) -> u64 {

@@ -21,7 +21,7 @@ system = "You lead."
 [tools]
 enabled = ["read_fd", "search_fd", "diff_fd", "fd_to_file", "summarize_fd", "list_fds", "rename_fd", "mark_fd_section",
     "get_fd_section", "list_fd_sections", "delete_fd_section", "goto", "grep", "look", "create_temp_file", "read_temp_file",
-    "write_temp_file", "append_temp_file", "delete_temp_file", "send_message", "receive_messages", "wait", "list_processes", { name = "fork", access = "write" }, "spawn"]
+    "write_temp_file", "append_temp_file", "delete_temp_file", "send_message", "receive_messages", "wait", "list_processes", "wake_at", "cancel_alarm", { name = "fork", access = "write" }, "spawn"]
 [linked_programs]
 worker = "worker.toml"
 plain = "plain.toml"
@@ -38,6 +38,8 @@ max_depth = 2
 max_children = 4
 max_fork_children = 3
 max_mailbox = 4
+max_alarms = 4
+
 [context]
 window = 100
 compact_at = 0.3
@@ -91,7 +93,7 @@ max_iterations = 6
 system = "You work."
 [tools]
 enabled = ["read_fd", "search_fd", "rename_fd", "grep", "look", "read_temp_file", "append_temp_file", "create_temp_file",
-    "fork", "spawn", "send_message", "receive_messages", "wait"]
+    "fork", "spawn", "send_message", "receive_messages", "wait", "wake_at"]
 [linked_programs]
 plain = "plain.toml"
 [file_descriptor]

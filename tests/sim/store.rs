@@ -45,6 +45,10 @@ pub(crate) enum Entry {
         pid: Pid,
         exit: Exit,
     },
+    NextAlarm {
+        pid: Pid,
+        due_ms: Option<u64>,
+    },
     TempFile {
         root: Pid,
         record: Vec<u8>,
@@ -115,7 +119,12 @@ impl Disk {
             Entry::Snapshot { pid, at, image } => {
                 self.journal_mut(pid)?.snapshots.push((at, image))
             }
-            Entry::Ended { pid, exit } => self.journal_mut(pid)?.row.exit = Some(exit),
+            Entry::Ended { pid, exit } => {
+                let row = &mut self.journal_mut(pid)?.row;
+                row.exit = Some(exit);
+                row.next_alarm_ms = None;
+            }
+            Entry::NextAlarm { pid, due_ms } => self.journal_mut(pid)?.row.next_alarm_ms = due_ms,
             Entry::TempFile { root, record } => {
                 self.temp_files.entry(root).or_default().push(record)
             }

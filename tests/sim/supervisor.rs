@@ -6,7 +6,7 @@ pub(crate) mod table;
 
 use std::collections::BTreeMap;
 
-use dormouse_kernel::process::{Completion, Image, Input, Signal, State};
+use dormouse_kernel::process::{Completion, Image, Input, Signal, State, next_alarm_ms};
 use dormouse_kernel::program::{ForkRelease, Program};
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
@@ -87,6 +87,14 @@ impl World {
                 self.wake(pid);
                 Ok(())
             }
+            SupervisorMessage::AlarmDue { pid } => {
+                let run = self.supervisor.table.run_of(pid);
+                // What is held is not resumed by its alarm.
+                if !matches!(run, Some(Run::Held) | None) {
+                    self.deliver(pid, Input::AlarmDue);
+                }
+                Ok(())
+            }
             SupervisorMessage::Hibernate { pid } => {
                 self.send_to_sleep(pid);
                 Ok(())
@@ -137,6 +145,7 @@ impl World {
         let row = ProcessRow {
             parent,
             origin,
+            next_alarm_ms: next_alarm_ms(&image),
             ..ProcessRow::started(pid, program.name())
         };
         NewProcess {
@@ -289,9 +298,23 @@ impl World {
         let disk = &self.store.disk;
         let (state, last) = disk.read(&self.programs, pid, None, From::Snapshot, self.defect)?;
         self.check_recovered(&state, last)?;
+        self.check_alarm_of_row(pid, &state)?;
         self.tally.count("journals read");
         self.begin(state, last, last, Vec::new());
         Ok(())
+    }
+
+    /// A held process runs again; one that only waits for an alarm stays asleep, and is not read.
+    pub(crate) fn resume(&mut self, pid: Pid) {
+        let table = &self.supervisor.table;
+        let row = table.row(pid);
+        let next_alarm_ms = row.and_then(|row| row.next_alarm_ms);
+        if next_alarm_ms.is_none() || table.has_children(pid) {
+            return self.wake(pid);
+        }
+        self.tally.count("processes resumed asleep");
+        self.supervisor.table.set_run(pid, Run::Hibernated);
+        self.set_timer(pid, next_alarm_ms);
     }
 
     pub(crate) fn wake(&mut self, pid: Pid) {

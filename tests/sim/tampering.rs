@@ -5,7 +5,7 @@ use dormouse_kernel::process::{Fact, Image, Input, Signal, State, evolve};
 use dormouse_kernel::program::Program;
 use dormouse_proto::budget::Change;
 use dormouse_proto::id::{FdId, Pid};
-use dormouse_proto::record::{CallFact, DescriptorFact, Entry, Gate, Phase};
+use dormouse_proto::record::{AlarmFact, CallFact, DescriptorFact, Entry, Gate, Phase};
 use dormouse_proto::tool::Answer;
 
 use crate::defect::Defect;
@@ -82,6 +82,14 @@ impl World {
                             .expect("it is in memory");
                         let rest = text.find("\n\n## ").map_or("", |at| &text[at..]);
                         entry.content = Content::new(rest.to_owned());
+                    }
+                }
+            }
+            Some(Defect::ForgetsThatAnAlarmFired) => {
+                for fact in &mut facts {
+                    if let Fact::Alarm(AlarmFact::Fired { id, next_ms, .. }) = fact {
+                        let alarm = before.alarms().find(|alarm| alarm.id == *id);
+                        *next_ms = alarm.map(|alarm| alarm.due_ms);
                     }
                 }
             }

@@ -8,7 +8,7 @@ use dormouse_kernel::syscall;
 use dormouse_proto::id::{CallId, Pid};
 
 use crate::defect::Defect;
-use crate::event::Event;
+use crate::event::{Event, SupervisorMessage};
 use crate::files::Forest;
 use crate::invariants::ledger::Ledger;
 use crate::invariants::plain_files::PlainFiles;
@@ -24,8 +24,8 @@ use crate::tally::Tally;
 use crate::tokens::Tokens;
 use dormouse_tests::random::Random;
 
-/// Time begins here: milliseconds since the epoch.
-const EPOCH_MS: u64 = 1_700_000_000_000;
+/// Time begins here, three seconds before a full minute: milliseconds since the epoch.
+const EPOCH_MS: u64 = 1_700_000_037_000;
 /// How many of the last events are shown of a world that failed.
 const LAST_EVENTS: usize = 40;
 /// A world that has not come to rest after so many further steps never does.
@@ -205,13 +205,29 @@ impl World {
         self.check_survivors()?;
         for pid in self.supervisor.table.living() {
             if self.random.percent(80) {
-                self.wake(pid);
+                self.resume(pid);
             }
         }
         if self.acts_left > 0 {
             self.schedule.after(20, Event::Host);
         }
         Ok(())
+    }
+
+    /// The timer of the supervisor for a process. Clocks are set: a time comes early, or late. Once
+    /// the host acts no more, alarms fire no more either, so that the world comes to rest.
+    pub(crate) fn set_timer(&mut self, pid: Pid, due_ms: Option<u64>) {
+        let Some(due_ms) = due_ms.filter(|_| self.acts_left > 0) else {
+            return;
+        };
+        let pause = due_ms.saturating_sub(self.time_ms());
+        let delay = match self.random.below(3) {
+            0 => pause.saturating_sub(self.random.below(300)),
+            1 => pause,
+            _ => pause + self.random.below(300),
+        };
+        let message = SupervisorMessage::AlarmDue { pid };
+        self.schedule.after(delay, Event::Supervisor(message));
     }
 
     /// Milliseconds since the epoch.

@@ -18,7 +18,7 @@ const LEVELS: [Access; 3] = [Access::Read, Access::Write, Access::Admin];
 
 /// What each tool needs where a program says nothing else, and so what a process without it cannot
 /// do.
-const NEEDED: [(&str, Access); 28] = [
+const NEEDED: [(&str, Access); 30] = [
     ("read_fd", Access::Read),
     ("search_fd", Access::Read),
     ("diff_fd", Access::Read),
@@ -42,6 +42,8 @@ const NEEDED: [(&str, Access); 28] = [
     ("list_processes", Access::Read),
     ("ask_user", Access::Read),
     ("submit_result", Access::Read),
+    ("wake_at", Access::Write),
+    ("cancel_alarm", Access::Write),
     ("create_temp_file", Access::Write),
     ("read_temp_file", Access::Read),
     ("write_temp_file", Access::Write),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod alarms;
 mod approvals;
 mod bombs;
 mod book;

@@ -71,7 +71,7 @@ test lines ... ok
 ";
 
 /// The calls that are shown, in this order: later ones find what earlier ones left.
-const CALLS: [(&str, &str); 31] = [
+const CALLS: [(&str, &str); 33] = [
     ("read_fd", r#"{"fd": "fd:1", "page": 2}"#),
     (
         "read_fd",
@@ -115,6 +115,11 @@ const CALLS: [(&str, &str); 31] = [
     ("ask_user", ASK),
     ("submit_result", r#"{"value": {"failed": "numbers"}}"#),
     ("submit_result", r#"{"value": {"failed": ["numbers"]}}"#),
+    (
+        "wake_at",
+        r#"{"time": "2099-12-24T18:00", "zone": "Europe/Berlin", "note": "Is the build green?"}"#,
+    ),
+    ("cancel_alarm", r#"{"alarm": "alarm:1"}"#),
     ("create_temp_file", r#"{"content": "- numbers fails\n"}"#),
     (
         "append_temp_file",
@@ -264,14 +269,17 @@ async fn answer_of_question(kernel: &Kernel) -> Answer {
 
 /// The same with one time in place of each other.
 fn without_times(answer: &str) -> String {
-    const OPENED: &str = "opened=\"";
-    let mut parts = answer.split(OPENED);
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let rest = part.split_once('"').map_or("", |(_, rest)| rest);
-        text += &format!("{OPENED}2026-01-31T12:00:00Z\"{rest}");
-    }
-    text
+    ["opened=\"", " now=\""]
+        .iter()
+        .fold(answer.to_owned(), |answer, attribute| {
+            let mut parts = answer.split(attribute);
+            let mut text = parts.next().unwrap_or_default().to_owned();
+            for part in parts {
+                let rest = part.split_once('"').map_or("", |(_, rest)| rest);
+                text += &format!("{attribute}2026-01-31T12:00:00Z\"{rest}");
+            }
+            text
+        })
 }
 
 /// Breaks a text into lines of the width of this repository's pages.

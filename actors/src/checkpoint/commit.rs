@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use dormouse_content::Content;
+use dormouse_kernel::process::next_alarm_ms;
+use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
 
@@ -219,7 +221,10 @@ fn encode(
     };
     let op = match record {
         LogRecord::Created { row, image } => WriteOp::ProcessCreated {
-            row,
+            row: ProcessRow {
+                next_alarm_ms: next_alarm_ms(&image),
+                ..row
+            },
             image: codec::encode(&image.try_map(&mut add_content)?)?,
         },
         LogRecord::Snapshot {
@@ -251,6 +256,7 @@ fn encode(
             WriteOp::Facts { pid, first, facts }
         }
         LogRecord::Ended { pid, exit } => WriteOp::ProcessEnded { pid, exit },
+        LogRecord::NextAlarm { pid, due_ms } => WriteOp::NextAlarm { pid, due_ms },
         LogRecord::TempFile { root, record } => {
             let number = record.number;
             WriteOp::TempFile {

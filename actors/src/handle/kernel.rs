@@ -47,9 +47,10 @@ pub struct ProcessInfo {
     /// The identity, the origin and the exit of the process.
     pub row: ProcessRow,
     /// The status word: `held` (not loaded since the kernel was opened or the process had to stop),
-    /// `hibernated` (not loaded, nothing pending until an input arrives), `starting`, `idle`,
-    /// `waiting` (for children in the background), `thinking`, `acting`, `asking` (its calls wait for
-    /// a person, whether it is loaded or hibernates), `stopped`, or the exit status.
+    /// `hibernated` (not loaded, nothing pending until an input arrives), `asleep` (the same, until
+    /// an alarm is due; it may be loaded), `starting`, `idle`, `waiting` (for children in the
+    /// background), `thinking`, `acting`, `asking` (its calls wait for a person, whether it is
+    /// loaded or hibernates), `stopped`, or the exit status.
     pub status: &'static str,
     /// The detailed state of the process, if it runs. The state of an ended process is here while a
     /// handle on the process exists, and in a kernel without a store. For all other processes use
@@ -222,7 +223,8 @@ impl Kernel {
             .await
     }
 
-    /// Runs every process that has not ended, and returns their handles, sorted by pid.
+    /// Runs every process that has not ended, and returns their handles, sorted by pid. Those that
+    /// only wait for an alarm [stay asleep](Self::resume_lazily) and are left out.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -230,6 +232,10 @@ impl Kernel {
         let mut resumed = Vec::new();
         for info in self.processes().await? {
             if info.row.exit.is_some() {
+                continue;
+            }
+            if info.row.next_alarm_ms.is_some() {
+                self.resume_lazily([info.row.pid])?;
                 continue;
             }
             match self.resume(info.row.pid).await {

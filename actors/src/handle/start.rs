@@ -2,9 +2,11 @@
 
 use std::future::IntoFuture;
 use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
 use dormouse_kernel::process::{Birth, Preloads, initial_image};
 use dormouse_kernel::program::Program;
+use dormouse_proto::alarm::MissedPolicy;
 use dormouse_proto::budget::Budget;
 use dormouse_proto::mail::is_process_name;
 use dormouse_proto::process::{Origin, Priority};
@@ -13,6 +15,7 @@ use dormouse_proto::tool::Access;
 use dormouse_proto::user_input::UserInput;
 use futures_util::future::BoxFuture;
 
+use super::alarms::FirstAlarm;
 use super::kernel::Kernel;
 use super::process::Process;
 use crate::clock::now_ms;
@@ -43,6 +46,8 @@ pub struct Start {
     budget: Budget,
     name: Option<Arc<str>>,
     client: Option<DownstreamClient>,
+    alarm: Option<FirstAlarm>,
+    missed: MissedPolicy,
 }
 
 impl Start {
@@ -58,6 +63,8 @@ impl Start {
             budget: Budget::default(),
             name: None,
             client: None,
+            alarm: None,
+            missed: MissedPolicy::default(),
         }
     }
 
@@ -77,6 +84,29 @@ impl Start {
     /// The process waits for further input after each turn, instead of ending with its first turn.
     pub fn session(mut self) -> Self {
         self.lifetime = Lifetime::Session;
+        self
+    }
+
+    /// The process is created asleep, and gets its input at this time: as the note of an alarm, at
+    /// most 8,000 characters. A time that is over is due at once. Until then the process takes no
+    /// memory but a row in the process table.
+    pub fn at(mut self, time: SystemTime) -> Self {
+        self.alarm = Some(FirstAlarm::At(time));
+        self
+    }
+
+    /// The process is a [session](Self::session) that is created asleep, and gets its input at each
+    /// time of a cron expression of five fields, until the alarm is cancelled; as with
+    /// [`at`](Self::at). `zone` is an IANA name, such as `Europe/Berlin` or `UTC`.
+    pub fn every(mut self, cron: impl Into<String>, zone: impl Into<String>) -> Self {
+        self.alarm = Some(FirstAlarm::Every(cron.into(), zone.into()));
+        self.session()
+    }
+
+    /// What happens to times of [`at`](Self::at) and [`every`](Self::every) that pass while nothing
+    /// can run: by default one message reports them.
+    pub fn missed(mut self, missed: MissedPolicy) -> Self {
+        self.missed = missed;
         self
     }
 
@@ -132,6 +162,8 @@ impl Start {
             budget,
             name,
             client,
+            alarm,
+            missed,
         } = self;
         if budget.or(program.budget()).cost_nanos.is_some() {
             program.check_prices(&host_context.prices)?;
@@ -146,21 +178,26 @@ impl Start {
         let image = tokio::task::spawn_blocking(move || {
             let preloads = &Preloads::default();
             let input = input.as_ref();
+            let first_input = input.filter(|_| alarm.is_none());
             let birth = Birth {
                 access,
                 depth: 0,
                 lifetime,
                 priority,
                 preloads,
-                input,
+                input: first_input,
             };
             let mut image = initial_image(&image_program, &host_context, birth, now_ms());
             image.budget.limits = budget.or(image.budget.limits);
+            if let Some(alarm) = alarm {
+                alarm.set_in(&mut image, input, missed)?;
+            }
             start_context
                 .apply_to(&mut image, &image_program, &host_context)
+                .map_err(StartError::from)
                 .map(|()| image)
         });
-        let image = image.await?.map_err(StartError::from)?;
+        let image = image.await??;
         let servers = kernel.context.servers.clone();
         let process = kernel
             .create(program, Box::new(image), Origin::Started, name)

@@ -252,6 +252,16 @@ pub enum WriteOp {
         /// How the process ended.
         exit: Exit,
     },
+    /// When the next alarm of a process is due. Its row in the process table gets the time, so that
+    /// a kernel finds the processes that are due without reading a journal. The time repeats what
+    /// the facts of the process say: a store that has lost it answers with 0, so that the process
+    /// is asked.
+    NextAlarm {
+        /// The process.
+        pid: Pid,
+        /// Milliseconds since the epoch, UTC; `None` if the process waits for no alarm.
+        due_ms: Option<u64>,
+    },
     /// A change of the temporary files of a tree, numbered without gaps.
     TempFile {
         /// The root of its tree.

@@ -217,6 +217,7 @@ impl Supervisor {
             Ok(state) => {
                 let loaded = Loaded {
                     pid,
+                    stored_alarm_ms: state.next_alarm_ms(),
                     state,
                     last_fact: FactNumber(0),
                     journal_tail: JournalTail::new(0),

@@ -117,6 +117,7 @@ impl Supervisor {
             return;
         };
         self.context.publish(Event::Exited { pid, exit });
+        self.wake_due_processes();
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {

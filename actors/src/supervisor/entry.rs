@@ -23,6 +23,9 @@ pub(super) struct ProcessEntry {
     program: Arc<str>,
     optional_fields: Option<Box<OptionalFields>>,
     live: Option<Box<LiveState>>,
+    /// When its next alarm is due: milliseconds since the epoch, UTC, plus one; 0 if it waits for
+    /// none.
+    next_alarm: u64,
     /// The call that created the process and the index among the children of that call, if its
     /// origin has one.
     call: CallId,
@@ -118,6 +121,7 @@ impl ProcessEntry {
             origin,
             branched_from,
             exit,
+            next_alarm_ms,
             ..
         } = row;
         let (call, index) = child_slot(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
@@ -139,18 +143,30 @@ impl ProcessEntry {
             })
         });
         let parent = parent.map_or(0, |parent| parent.0);
-        Self {
+        let mut entry = Self {
             parent,
             program,
             optional_fields,
             live: None,
+            next_alarm: 0,
             call,
             index,
             origin,
             run_state,
             children_start_stopped: false,
             is_kill_pending: false,
-        }
+        };
+        entry.set_next_alarm(next_alarm_ms);
+        entry
+    }
+
+    /// When its next alarm is due, if it waits for nothing else than alarms and input.
+    pub(super) fn next_alarm_ms(&self) -> Option<u64> {
+        self.next_alarm.checked_sub(1)
+    }
+
+    pub(super) fn set_next_alarm(&mut self, next_alarm_ms: Option<u64>) {
+        self.next_alarm = next_alarm_ms.map_or(0, |at_ms| at_ms.saturating_add(1));
     }
 
     /// The row of the entry, which belongs to process `pid`.
@@ -166,6 +182,7 @@ impl ProcessEntry {
             name,
             origin: self.origin(),
             branched_from: self.branched_from(),
+            next_alarm_ms: self.next_alarm_ms().filter(|_| exit.is_none()),
             exit,
         }
     }
@@ -284,6 +301,7 @@ impl ProcessEntry {
             (Some(exit), _) => exit.status.word(),
             (None, RunState::Held) => "held",
             (None, RunState::Hibernated { rest }) => match rest {
+                Rest::Waiting if self.next_alarm_ms().is_some() => "asleep",
                 Rest::Waiting => "hibernated",
                 Rest::Stopped => "stopped",
                 Rest::Asking => "asking",
@@ -360,8 +378,8 @@ mod tests {
     /// The memory of a hibernated process. A child adds 32 bytes in the map of children, whose
     /// nodes may be half full.
     #[test]
-    fn an_entry_takes_56_bytes() {
-        assert_eq!(size_of::<Option<ProcessEntry>>(), 56);
+    fn an_entry_takes_64_bytes() {
+        assert_eq!(size_of::<Option<ProcessEntry>>(), 64);
     }
 
     #[test]
@@ -378,9 +396,10 @@ mod tests {
         ];
         let exit = Exit::new(dormouse_proto::process::ExitStatus::Killed, "why");
         for origin in origins {
-            for (parent, name, exit) in [
-                (None, None, None),
-                (Some(Pid(2)), Some("n".into()), Some(exit.clone())),
+            for (parent, name, exit, next_alarm_ms) in [
+                (None, None, None, None),
+                (None, None, None, Some(0)),
+                (Some(Pid(2)), Some("n".into()), Some(exit.clone()), None),
             ] {
                 let branched_from = parent.map(|from| BranchOrigin {
                     pid: from,
@@ -398,6 +417,7 @@ mod tests {
                     origin,
                     branched_from,
                     exit,
+                    next_alarm_ms,
                 };
                 assert_eq!(
                     ProcessEntry::new(row.clone(), RunState::Held).row(Pid(7)),

@@ -19,9 +19,14 @@ pub(super) struct RecoveryQueue {
 }
 
 impl Supervisor {
-    /// Loads these processes, a few at a time.
+    /// Loads these processes, a few at a time. Those that only wait for an alarm stay asleep.
     pub(super) fn recover(&mut self, pids: Vec<Pid>) {
-        self.recovery_queue.queued_pids.extend(pids);
+        for pid in pids {
+            if !self.resume_asleep(pid) {
+                self.recovery_queue.queued_pids.push_back(pid);
+            }
+        }
+        self.wake_due_processes();
         self.load_next_processes();
     }
 

@@ -192,6 +192,7 @@ impl Supervisor {
             state,
             last_fact,
             journal_tail,
+            stored_alarm_ms,
         }: Loaded,
         started_signal: Option<StartedSignal>,
     ) {
@@ -226,6 +227,7 @@ impl Supervisor {
             root,
             last_fact,
             journal_tail,
+            stored_alarm_ms,
             view,
             started_signal,
         };
@@ -250,7 +252,9 @@ impl Supervisor {
     /// parent and all callers that wait for it get the reason.
     pub(super) fn unload_failed(&mut self, pid: Pid, reason: &str) {
         tracing::error!(%pid, reason, "a process was stopped");
-        if let Some(row) = self.table.unload(pid, reason) {
+        let unloaded = self.table.unload(pid, reason);
+        self.wake_due_processes();
+        if let Some(row) = unloaded {
             let exit = Exit::new(ExitStatus::Faulted, reason);
             self.report_to_parent(&ProcessRow {
                 exit: Some(exit),
@@ -281,6 +285,7 @@ impl Supervisor {
             .retain(|at| now.duration_since(*at) < FAULT_WINDOW);
         live.faults.push(now);
         let faults = live.faults.len();
+        self.table.alarms.finish_waking(pid);
         tracing::error!(%pid, reason, faults, "a process faulted");
         if faults > max_restarts {
             return self.end_as_faulted(

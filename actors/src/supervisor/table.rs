@@ -11,6 +11,7 @@ use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
+use super::alarms::AlarmQueue;
 use super::entry::{LiveState, ProcessEntry, Rest, RunState, WaitOutcome, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
@@ -40,6 +41,7 @@ pub(crate) struct ProcessTable {
     /// How many processes are loaded or being loaded.
     loaded: usize,
     pub(super) quiescent: QuiescentQueue,
+    pub(super) alarms: AlarmQueue,
 }
 
 /// The channels that a process handle subscribes to.
@@ -100,6 +102,7 @@ impl ProcessTable {
             programs: BTreeSet::new(),
             loaded: 0,
             quiescent: QuiescentQueue::default(),
+            alarms: AlarmQueue::default(),
         };
         for row in rows {
             let run_state = if row.exit.is_some() {
@@ -221,9 +224,18 @@ impl ProcessTable {
         };
         self.loaded -= usize::from(is_loaded(entry.run_state));
         self.loaded += usize::from(is_loaded(run_state));
+        let was_armed = has_armed_alarm(entry.run_state);
         entry.run_state = run_state;
         if run_state != RunState::Running {
             self.quiescent.remove(entry);
+        }
+        match (was_armed, has_armed_alarm(run_state)) {
+            (false, true) => self.alarms.reschedule(pid, None, entry.next_alarm_ms()),
+            (true, false) => {
+                self.alarms.reschedule(pid, entry.next_alarm_ms(), None);
+                self.alarms.finish_waking(pid);
+            }
+            (false, false) | (true, true) => {}
         }
         match run_state {
             RunState::Loading | RunState::Running | RunState::Hibernating => {
@@ -237,6 +249,29 @@ impl ProcessTable {
                 entry.drop_live_if_unused();
             }
         }
+    }
+
+    /// Records when the next alarm of a process is due.
+    pub(super) fn set_next_alarm(&mut self, pid: Pid, next_alarm_ms: Option<u64>) {
+        let Some(entry) = self.entries.get_mut(pid) else {
+            return;
+        };
+        let before = entry.next_alarm_ms();
+        entry.set_next_alarm(next_alarm_ms);
+        if has_armed_alarm(entry.run_state) {
+            self.alarms.reschedule(pid, before, next_alarm_ms);
+        }
+    }
+
+    /// Whether a held process only waits for its next alarm. A process with children is loaded:
+    /// one of them may have ended without its parent knowing.
+    pub(super) fn is_asleep(&self, pid: Pid) -> bool {
+        let is_waiting = |entry: &ProcessEntry| {
+            entry.run_state == RunState::Held
+                && entry.next_alarm_ms().is_some()
+                && !entry.is_kill_pending
+        };
+        self.get(pid).is_some_and(is_waiting) && self.children_of(pid).next().is_none()
     }
 
     /// Adds a running process to the quiescent ones.
@@ -445,6 +480,8 @@ impl ProcessTable {
     pub(super) fn mark_running(&mut self, pid: Pid, actor: ActorRef<ProcessMessage>) {
         self.actors.insert(actor.get_id(), pid);
         self.set_run_state(pid, RunState::Running);
+        // The process reports its next alarm itself.
+        self.set_next_alarm(pid, None);
         if let Some(live) = self.live_mut(pid) {
             live.actor = Some(actor);
         }
@@ -614,6 +651,11 @@ pub(super) enum FinalState {
     InJournal,
     /// In its last view, because there is no journal.
     LastView,
+}
+
+/// Whether the alarms of a process fire.
+fn has_armed_alarm(run_state: RunState) -> bool {
+    !matches!(run_state, RunState::Held | RunState::Ended)
 }
 
 fn is_loaded(run_state: RunState) -> bool {

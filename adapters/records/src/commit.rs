@@ -107,6 +107,7 @@ impl<L: RecordLog> RecordStore<L> {
             WriteOp::Facts { pid, .. }
             | WriteOp::Snapshot { pid, .. }
             | WriteOp::ProcessEnded { pid, .. }
+            | WriteOp::NextAlarm { pid, .. }
             | WriteOp::ProcessDeleted { pid }
             | WriteOp::HistoryTruncated { pid, .. } => vec![*pid],
             WriteOp::TempFile { root, .. } => vec![*root],
@@ -295,7 +296,11 @@ impl<L: RecordLog> RecordStore<L> {
             WriteOp::ProcessEnded { pid, exit } => {
                 let existing_row = self.row_to_change(changes, *pid)?;
                 existing_row.process_row.exit = Some(exit.clone());
+                existing_row.process_row.next_alarm_ms = None;
                 existing_row.ended_ms = Some(at_ms);
+            }
+            WriteOp::NextAlarm { pid, due_ms } => {
+                self.row_to_change(changes, *pid)?.process_row.next_alarm_ms = *due_ms;
             }
             WriteOp::ProcessDeleted { pid } => {
                 changes.rows.insert(*pid, StoredRow::Deleted);

@@ -162,7 +162,9 @@ impl CommitValidator<'_> {
             WriteOp::ProcessCreated { row, image } => self.check_creation(row.pid, image),
             WriteOp::Facts { pid, first, facts } => self.check_facts(*pid, *first, facts),
             WriteOp::Snapshot { pid, at, image } => self.check_snapshot(*pid, *at, image),
-            WriteOp::ProcessEnded { pid, .. } => self.progress(*pid).map(|_| ()),
+            WriteOp::ProcessEnded { pid, .. } | WriteOp::NextAlarm { pid, .. } => {
+                self.progress(*pid).map(|_| ())
+            }
             WriteOp::TempFile {
                 root,
                 number,

@@ -63,6 +63,15 @@ pub fn ended(pid: u64) -> WriteOp {
     }
 }
 
+/// The operation that sets when the next alarm of a process is due.
+#[must_use]
+pub fn next_alarm(pid: u64, due_ms: Option<u64>) -> WriteOp {
+    WriteOp::NextAlarm {
+        pid: Pid(pid),
+        due_ms,
+    }
+}
+
 /// The bytes of a change of temporary files.
 #[must_use]
 pub fn change(root: u64, number: u64) -> Vec<u8> {

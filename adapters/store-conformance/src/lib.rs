@@ -43,7 +43,7 @@ pub fn check_store(mut open: impl FnMut() -> Subject) {
     }
 }
 
-const CASES: [fn(&mut Subject); 24] = [
+const CASES: [fn(&mut Subject); 25] = [
     journals::an_empty_store_contains_nothing,
     journals::a_journal_is_the_latest_image_and_the_facts_after_it,
     journals::a_commit_is_all_or_nothing,
@@ -54,6 +54,7 @@ const CASES: [fn(&mut Subject); 24] = [
     journals::a_history_says_when_each_fact_was_written,
     table::only_the_newest_owner_writes,
     table::the_table_lists_created_and_ended_processes,
+    table::the_table_has_the_next_alarm_of_each_process,
     contents::contents_are_read_by_hash,
     contents::contents_are_read_in_ranges_and_have_their_index,
     contents::a_reference_to_an_unknown_content_is_refused,

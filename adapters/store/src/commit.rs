@@ -82,7 +82,8 @@ impl LogStore {
         let mut builders = Vec::new();
         let mut new_contents = HashSet::new();
         let mut last_facts = HashMap::new();
-        for op in batch.ops {
+        let last_alarms = last_alarm_ops(batch.ops);
+        for (index, op) in batch.ops.iter().enumerate() {
             if let WriteOp::Facts { pid, first, facts } = op {
                 let next = first.0 + facts.len() as u64;
                 last_facts.insert(*pid, FactNumber(next.saturating_sub(1)));
@@ -112,6 +113,7 @@ impl LogStore {
                 WriteOp::HistoryTruncated { pid, below } => {
                     builders.push(self.build_truncation(*pid, *below)?)
                 }
+                WriteOp::NextAlarm { pid, .. } if last_alarms.get(pid) != Some(&index) => {}
                 _ => builders.extend(RecordBuilder::for_op(op)?),
             }
         }
@@ -199,6 +201,16 @@ impl LogStore {
             }
         }
     }
+}
+
+/// The position of the last alarm of each process. Only this one is written: the records of one
+/// commit have no order once a compaction has moved them.
+fn last_alarm_ops(ops: &[WriteOp]) -> HashMap<Pid, usize> {
+    let alarms = ops.iter().enumerate().filter_map(|(index, op)| match op {
+        WriteOp::NextAlarm { pid, .. } => Some((*pid, index)),
+        _ => None,
+    });
+    alarms.collect()
 }
 
 fn adds_content(ops: &[WriteOp], wanted: ContentHash) -> bool {

@@ -230,7 +230,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             RecordKind::Snapshot | RecordKind::SnapshotDropped | RecordKind::HistoryTruncated => {
                 Need::image(first)
             }
-            RecordKind::TempFile => Need::ALWAYS,
+            RecordKind::TempFile | RecordKind::NextAlarm => Need::ALWAYS,
             RecordKind::ProcessEnded => {
                 inventory.set_ended(pid, header.at_ms);
                 Need::ALWAYS

@@ -62,6 +62,10 @@ pub(crate) fn is_live(
         RecordKind::ProcessEnded => Ok(entry
             .and_then(|entry| entry.end.as_ref())
             .is_some_and(|end| end.at == at)),
+        RecordKind::NextAlarm => Ok(entry
+            .filter(|entry| entry.end.is_none())
+            .and_then(|entry| entry.next_alarm.as_ref())
+            .is_some_and(|next_alarm| next_alarm.at == at)),
         RecordKind::TempFile if entry.is_some() => is_indexed_here(),
         RecordKind::TempFile => Ok(false),
         RecordKind::Checkpoint => Ok(checkpoint.is_some_and(CheckpointEntry::exists)
@@ -108,6 +112,7 @@ pub(crate) fn record_key(header: &RecordHeader) -> Option<RecordKey> {
         | RecordKind::SnapshotDropped
         | RecordKind::DeletedPids
         | RecordKind::DroppedCheckpoints
-        | RecordKind::LossAcknowledged => None,
+        | RecordKind::LossAcknowledged
+        | RecordKind::NextAlarm => None,
     }
 }

@@ -141,7 +141,9 @@ impl LogScan {
             | RecordKind::ProcessDeleted
             | RecordKind::DeletedPids
             | RecordKind::DroppedCheckpoints
-            | RecordKind::LossAcknowledged => {}
+            | RecordKind::LossAcknowledged
+            // The facts of the process say the same.
+            | RecordKind::NextAlarm => {}
             RecordKind::Content => {
                 let hash = match StoredContent::open(log, at, header, Arc::default()) {
                     Ok(stored) => stored.hash(),

@@ -72,6 +72,14 @@ pub(crate) fn decode_exit(payload: &[u8]) -> Result<Exit, StoreError> {
     decode(payload)
 }
 
+/// Decodes the payload of a `NextAlarm` record.
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn decode_next_alarm(payload: &[u8]) -> Result<Option<u64>, StoreError> {
+    decode(payload)
+}
+
 /// Decodes the payload of a `Facts` record.
 ///
 /// # Errors

@@ -34,7 +34,9 @@ use dormouse_records::secret::StoreKey;
 
 pub(crate) use digest::Digest;
 use entry::is_deleted_entry;
-pub(crate) use entry::{EndEntry, LastRecord, NumberedRecords, ProcessEntry, RetainedHistory};
+pub(crate) use entry::{
+    EndEntry, LastRecord, NextAlarmEntry, NumberedRecords, ProcessEntry, RetainedHistory,
+};
 use loader::TableLoader;
 
 /// A checkpoint in the table.
@@ -372,6 +374,7 @@ mod tests {
             last,
             last_record,
             temp_files,
+            next_alarm: None,
         }
     }
 
@@ -420,7 +423,15 @@ mod tests {
             segment: 3,
             offset: 300,
         });
-        for entry in retained.into_iter().chain([deleted]) {
+        let asleep = [None, Some(0), Some(1_800_000_000_000)].map(|due_ms| ProcessEntry {
+            next_alarm: Some(NextAlarmEntry {
+                first_commit: 7,
+                at: Location::START,
+                due_ms,
+            }),
+            ..entry(9)
+        });
+        for entry in retained.into_iter().chain(asleep).chain([deleted]) {
             let bytes = entry.to_bytes().unwrap();
             assert_eq!(is_deleted_entry(&bytes), entry.is_deleted());
             assert_eq!(ProcessEntry::from_bytes(&bytes), Some(entry));

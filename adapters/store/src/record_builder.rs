@@ -234,6 +234,11 @@ impl RecordBuilder {
                 first: at.0,
                 ..Self::with_payload(RecordKind::Snapshot, pid.0, image.clone())
             }),
+            WriteOp::NextAlarm { pid, due_ms } => Some(Self::with_payload(
+                RecordKind::NextAlarm,
+                pid.0,
+                encode(due_ms)?,
+            )),
             WriteOp::TempFile {
                 root,
                 number,

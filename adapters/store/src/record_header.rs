@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0-3 | magic | `DMLG` |
 //! | 4 | version | 1 |
-//! | 5 | kind | 1 segment opened, 2 content, 3 process created, 4 facts, 5 snapshot, 6 process ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 segment compacted, 11 history truncated, 12 process deleted, 13 content lost, 14 snapshot dropped, 15 deleted pids, 16 dropped checkpoints, 17 loss acknowledged |
+//! | 5 | kind | 1 segment opened, 2 content, 3 process created, 4 facts, 5 snapshot, 6 process ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 segment compacted, 11 history truncated, 12 process deleted, 13 content lost, 14 snapshot dropped, 15 deleted pids, 16 dropped checkpoints, 17 loss acknowledged, 18 next alarm |
 //! | 6 | flags | bit 0: the last record of its commit; bit 1: compressed; bit 2: encrypted |
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
@@ -37,6 +37,7 @@
 //!   `dormouse_proto::checkpoint::Checkpoint`, by the codec.
 //! * loss acknowledged: a list of `crate::Issue`, by the same codec.
 //! * history truncated: the row, by the same codec.
+//! * next alarm: the time as an option, by the same codec.
 //! * All other kinds have no payload.
 //!
 //! In an encrypted store, every payload that is not empty is encrypted (`secret`), except that of
@@ -109,10 +110,12 @@ pub(crate) enum RecordKind {
     DroppedCheckpoints = 16,
     /// Acknowledges losses.
     LossAcknowledged = 17,
+    /// Sets when the next alarm of a process is due.
+    NextAlarm = 18,
 }
 
 impl RecordKind {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::SegmentOpened,
         Self::Content,
         Self::ProcessCreated,
@@ -130,6 +133,7 @@ impl RecordKind {
         Self::DeletedPids,
         Self::DroppedCheckpoints,
         Self::LossAcknowledged,
+        Self::NextAlarm,
     ];
 
     /// Whether the record has no payload, and its payload hash field contains something else.

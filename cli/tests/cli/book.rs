@@ -35,10 +35,11 @@ fn trimmed(text: &[u8]) -> String {
         .to_owned()
 }
 
-/// Runs each block in order, and compares what it printed with the next block of output.
-fn does_what_it_says(chapter: &str) -> (usize, usize) {
+/// Runs each block of a chapter in order, and compares what it printed with the next block of
+/// output. Returns how many blocks ran, and how many outputs were compared.
+fn run_chapter(page: &str) -> (usize, usize) {
     let folder = tempfile::tempdir().unwrap();
-    let blocks = blocks_of(chapter);
+    let blocks = blocks_of(page);
     for block in blocks.iter().filter(|block| block.tags[0] == "toml") {
         let name = block.file_name().expect("a file says its name");
         std::fs::write(folder.path().join(name), &block.text).unwrap();
@@ -60,13 +61,19 @@ fn does_what_it_says(chapter: &str) -> (usize, usize) {
 
 #[test]
 fn getting_started_does_what_it_says() {
-    let (ran, compared) = does_what_it_says("docs/getting-started.md");
+    let (ran, compared) = run_chapter("docs/getting-started.md");
     assert!(ran > 4 && compared > 4, "{ran} {compared}");
 }
 
 #[test]
 fn approval_does_what_it_says() {
-    assert_eq!(does_what_it_says("docs/approval.md"), (3, 3));
+    assert_eq!(run_chapter("docs/approval.md"), (3, 3));
+}
+
+#[test]
+fn the_walk_with_alarms_does_what_it_says() {
+    let (ran, compared) = run_chapter("docs/alarms.md");
+    assert_eq!((ran, compared), (3, 2));
 }
 
 #[test]

@@ -20,6 +20,7 @@
 //! * [`temp_files`]: the files that a tree of processes shares.
 //! * [`journal`]: when a journal gets a new image (the stored state of a process).
 //! * [`retention`]: which processes, histories and checkpoints are deleted.
+//! * [`schedule`]: times, time zones and cron expressions of alarms.
 //! * [`inventory`]: which stored contents and log segments are still needed.
 //!
 //! # Example
@@ -75,6 +76,7 @@ pub mod permits;
 pub mod process;
 pub mod references;
 pub mod retention;
+pub mod schedule;
 pub mod table;
 pub mod temp_files;
 pub mod tool;

@@ -23,8 +23,10 @@
 //! * CALL-2: a tool that is not idempotent never runs twice for one call.
 //! * MAIL-1: a message is delivered once.
 //! * HELD-1: no held call begins unanswered, and an answer applies to one call of one process.
+//! * ALARM-1: a time of an alarm is reported once.
 //! * TREE-1: the usage of a tree stays within the budget of its root.
 
+mod alarms;
 mod arrival;
 mod auto_summary;
 mod background;
@@ -69,6 +71,7 @@ mod turn;
 mod turn_end;
 mod waiting;
 
+pub use alarms::{AlarmRequest, next_alarm_ms};
 pub use arrival::PlacedArrival;
 pub use birth::{Birth, initial_image};
 pub use checkpoint_op::{

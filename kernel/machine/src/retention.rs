@@ -327,6 +327,7 @@ mod tests {
             origin: Origin::Started,
             branched_from: None,
             exit: has_ended.map(|()| Exit::new(ExitStatus::Done, "")),
+            next_alarm_ms: None,
         }
     }
 

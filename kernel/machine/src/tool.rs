@@ -19,6 +19,7 @@ pub mod parameter;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use dormouse_proto::alarm::AlarmId;
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::id::CheckpointId;
 use dormouse_proto::record::Entry;
@@ -33,8 +34,8 @@ pub use self::parameter::Parameter;
 
 use self::parameter::OfferedParameters;
 use crate::process::{
-    CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn, Question,
-    WaitArguments,
+    AlarmRequest, CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn,
+    Question, WaitArguments,
 };
 use crate::table::{Table, View, in_default_form};
 use dormouse_content::{Content, ReadQuota, Unreadable};
@@ -182,6 +183,10 @@ pub enum ProcessHandler {
     AskUser(fn(&str) -> Result<Question, Refusal>),
     /// End the turn with a result. The result schema of the process is that of the argument.
     SubmitResult,
+    /// Set an alarm.
+    WakeAt(fn(&str) -> Result<AlarmRequest, Refusal>),
+    /// Cancel an alarm.
+    CancelAlarm(fn(&str) -> Result<AlarmId, Refusal>),
 }
 
 /// Checks a call of `spawn` by a process of this program.

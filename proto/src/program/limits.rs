@@ -20,6 +20,9 @@ pub struct Limits {
     /// The most messages that wait for one process; a further one from another process is refused.
     #[key(default = 256, range = 1..=10_000)]
     pub max_mailbox: u32,
+    /// The most alarms of one process that are open at the same time.
+    #[key(default = 32, range = 1..=1_000)]
+    pub max_alarms: u32,
     /// How often a process may restore itself to a checkpoint.
     #[key(default = 8, range = 1..=1_000)]
     pub max_restores: u32,

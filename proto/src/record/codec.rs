@@ -61,6 +61,11 @@ const ADDED_FIELDS: &[AddedFields] = &[
         since: 2,
         fields_before: 7,
     },
+    AddedFields {
+        of: "ProcessRow",
+        since: 2,
+        fields_before: 7,
+    },
 ];
 
 /// The number of fields that a struct has in a payload of `version`; `fields` today.

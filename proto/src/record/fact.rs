@@ -6,6 +6,7 @@ use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
 use super::{Annotation, Caller, CompactedMessages, Entry, Hold, Image};
+use crate::alarm::{Alarm, AlarmId};
 use crate::budget::Change;
 use crate::id::{CallId, CheckpointId, FdId, Pid};
 use crate::mail::Sender;
@@ -96,6 +97,8 @@ pub enum Fact<C: Clone> {
         /// Whether the model went back, within its turn, or the host, which starts a turn.
         by: Caller,
     },
+    /// Alarms.
+    Alarm(AlarmFact),
 }
 
 /// Changes of the mailbox.
@@ -308,6 +311,31 @@ pub enum ControlFact {
     Continued,
 }
 
+/// Alarms.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AlarmFact {
+    /// An alarm was set.
+    Set {
+        /// The alarm.
+        alarm: Alarm,
+    },
+    /// An alarm was cancelled.
+    Cancelled {
+        /// Id of the alarm.
+        id: AlarmId,
+    },
+    /// An alarm fired, and its message was queued in the mailbox. This fact is its receipt: a time
+    /// for which it is in the journal is not reported again (ALARM-1).
+    Fired {
+        /// Id of the alarm.
+        id: AlarmId,
+        /// When it is due next: milliseconds since the epoch, UTC; `None` if it is over.
+        next_ms: Option<u64>,
+        /// The message; `None` if the time was missed and the policy of the alarm drops such times.
+        message: Option<Arc<Message>>,
+    },
+}
+
 impl<C: Clone> Fact<C> {
     /// The name in event streams and listings.
     #[must_use]
@@ -327,6 +355,7 @@ impl<C: Clone> Fact<C> {
             Self::Noted { .. } => "noted",
             Self::Compacted { .. } => "compacted",
             Self::WentToCompacted { .. } => "went_to_compacted",
+            Self::Alarm(fact) => fact.name(),
         }
     }
 
@@ -394,6 +423,7 @@ impl<C: Clone> Fact<C> {
                 message,
                 by,
             },
+            Self::Alarm(fact) => Fact::Alarm(fact),
         })
     }
 }
@@ -416,7 +446,8 @@ groups!(
     Child(ChildFact),
     Descriptor(DescriptorFact<C>),
     Budget(Change),
-    Control(ControlFact)
+    Control(ControlFact),
+    Alarm(AlarmFact)
 );
 
 impl MailFact {
@@ -475,6 +506,16 @@ impl ControlFact {
             // Listings have always had this name for it.
             Self::StoppedWithoutCalls => "frozen",
             Self::Continued => "continued",
+        }
+    }
+}
+
+impl AlarmFact {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Set { .. } => "alarm_set",
+            Self::Cancelled { .. } => "alarm_cancelled",
+            Self::Fired { .. } => "alarm_fired",
         }
     }
 }

@@ -12,7 +12,7 @@
 
 /// Prefixes of the names of all kernel elements. Within a kernel element, text must not contain one
 /// of them directly after `<` or `</`.
-pub const ELEMENT_PREFIXES: [&str; 27] = [
+pub const ELEMENT_PREFIXES: [&str; 29] = [
     "fd_",
     "preview",
     "omitted",
@@ -36,6 +36,8 @@ pub const ELEMENT_PREFIXES: [&str; 27] = [
     "goto",
     "checkpoint",
     "wait",
+    "alarm",
+    "open_alarm",
     "budget_",
     "compacted_",
     "edited_",
@@ -50,7 +52,7 @@ const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 /// elements imitates the kernel if it contains one of these as a tag; `<reference>` and
 /// `<MessageList>` are ordinary. `section`, `summary` and `details` are not listed, since HTML has
 /// them and the kernel writes them only within its elements.
-const ELEMENT_NAMES: [&str; 57] = [
+const ELEMENT_NAMES: [&str; 60] = [
     "fd_attachment",
     "fd_attachments",
     "fd_content",
@@ -95,6 +97,9 @@ const ELEMENT_NAMES: [&str; 57] = [
     "checkpoint",
     "checkpoint_error",
     "checkpoint_list",
+    "alarm",
+    "alarm_list",
+    "open_alarm",
     "budget_warning",
     "compacted_message",
     "compacted_messages",

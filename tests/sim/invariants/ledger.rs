@@ -10,6 +10,7 @@ use dormouse_proto::process::Origin;
 use dormouse_proto::record::Phase;
 use dormouse_proto::tool::ToolSpec;
 
+use super::alarms::Alarms;
 use super::budget::Spending;
 use super::forks::Digest;
 use super::mail::Letters;
@@ -32,6 +33,7 @@ pub(crate) struct Ledger {
     pub(super) known: BTreeSet<Token>,
     pub(super) sent: Sent,
     pub(super) letters: Letters,
+    pub(super) alarms: Alarms,
     pub(super) spending: Spending,
     /// What was applied, and by which fact.
     pub(super) applied: BTreeMap<(Applied, CallId, u32), u64>,
@@ -111,6 +113,7 @@ impl World {
             known,
             sent,
             letters: Letters::default(),
+            alarms: Alarms::default(),
             spending: Spending::default(),
             applied: BTreeMap::new(),
             witness: None,
@@ -129,6 +132,7 @@ impl World {
         ledger.numbers.retain(|(_, at)| *at <= last);
         ledger.histories.retain(|(_, at)| *at <= last);
         ledger.letters.begin(state, last);
+        ledger.alarms.begin(state, last);
         ledger.spending.begin(state.budget(), last);
         ledger.applied.retain(|_, at| *at <= last);
         let entries = state

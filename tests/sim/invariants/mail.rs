@@ -8,7 +8,7 @@ use dormouse_kernel::process::{Fact, State};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message};
-use dormouse_proto::record::{CallFact, ChildFact, MailFact, Phase, TurnFact};
+use dormouse_proto::record::{AlarmFact, CallFact, ChildFact, MailFact, Phase, TurnFact};
 
 use super::{Held, ensure};
 use crate::world::World;
@@ -58,6 +58,11 @@ impl World {
                     let child = before.background().get(call).copied().unwrap_or(Pid(0));
                     self.mail_queued(after.pid(), Sender::Process(child), message);
                 }
+                Fact::Alarm(AlarmFact::Fired {
+                    id,
+                    message: Some(message),
+                    ..
+                }) => self.mail_queued(after.pid(), Sender::Alarm(*id), message),
                 // Made again: what came of it before is lost.
                 Fact::Call(CallFact::ToolCalled { call }) => {
                     self.refused.remove(&(after.pid(), *call));

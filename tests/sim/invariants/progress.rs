@@ -105,8 +105,8 @@ impl World {
         }
     }
 
-    /// A task is idle only while children run in the background that it is to hear of, or where it
-    /// was restored after its end.
+    /// A task is idle only while children run in the background that it is to hear of, while it has
+    /// an alarm, or where it was restored after its end.
     fn idles_in_vain(&self, pid: Pid, state: &State) -> Option<String> {
         if let Some((call, child)) = state
             .background()
@@ -120,7 +120,8 @@ impl World {
             Origin::Copied { .. }
         );
         let is_task = state.image().lifetime == Lifetime::Task;
-        (is_task && !is_restored && state.background().is_empty())
+        let has_alarm = state.alarms().next().is_some();
+        (is_task && !is_restored && !has_alarm && state.background().is_empty())
             .then(|| "is a task that is over and lives on".to_owned())
     }
 

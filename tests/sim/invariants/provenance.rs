@@ -6,7 +6,7 @@ use dormouse_kernel::process::{ChildEvent, Completion, Fact, HostRequest, Image,
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{
-    CallFact, ChildFact, DescriptorFact, Entry, MailFact, Phase, TurnFact,
+    AlarmFact, CallFact, ChildFact, DescriptorFact, Entry, MailFact, Phase, TurnFact,
 };
 use dormouse_proto::temp_file::TempFileReply;
 
@@ -84,6 +84,10 @@ impl World {
             | Fact::Child(ChildFact::Reported { message, .. })
             | Fact::Turn(TurnFact::WentTo { message, .. })
             | Fact::WentToCompacted { message, .. }
+            | Fact::Alarm(AlarmFact::Fired {
+                message: Some(message),
+                ..
+            })
             | Fact::Restored { message, .. } => {
                 let mut found = Vec::new();
                 of_message(message, &mut |token| found.push(token));
@@ -151,7 +155,8 @@ fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
         | Input::Placed(_)
         | Input::Summarized { result: Err(_), .. }
         | Input::Signal(_)
-        | Input::TimeUp { .. } => {}
+        | Input::TimeUp { .. }
+        | Input::AlarmDue => {}
     }
     Giver::Outside
 }
@@ -164,6 +169,7 @@ fn of_request(request: &HostRequest, mut found: ReadResult<'_>) {
         // It has known what it once was.
         HostRequest::AnswerHeld { .. }
         | HostRequest::Cancel
+        | HostRequest::CancelAlarm(_)
         | HostRequest::Restore(_)
         | HostRequest::ReplaceTools { .. } => {}
     }
@@ -211,6 +217,9 @@ fn of_completion(result: &Completion, mut found: ReadResult<'_>) -> Giver {
 
 pub(super) fn of_image(image: &Image, mut found: ReadResult<'_>) {
     tokens_in(&image.system, &mut found);
+    for alarm in &image.alarms {
+        tokens_in(&alarm.note, &mut found);
+    }
     let waiting = image.mailbox.iter().map(|mail| &mail.message);
     image
         .messages

@@ -164,6 +164,10 @@ impl Table {
         })
     }
 
+    pub(crate) fn has_children(&self, parent: Pid) -> bool {
+        self.children.keys().any(|(of, ..)| *of == parent)
+    }
+
     pub(crate) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
         let children = self

@@ -7,13 +7,18 @@ use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 use super::{Index, IndexError, PayloadOf, unencodable};
 use crate::log_position::Location;
 use crate::payload::{
-    decode_checkpoint, decode_created, decode_exit, decode_losses, decode_truncated, number_range,
+    decode_checkpoint, decode_created, decode_exit, decode_losses, decode_next_alarm,
+    decode_truncated, number_range,
 };
 use crate::process_table::{
-    AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LastRecord, NumberedRecords,
-    ProcessEntry, RetainedHistory,
+    AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LastRecord, NextAlarmEntry,
+    NumberedRecords, ProcessEntry, RetainedHistory,
 };
 use crate::record_header::{RecordHeader, RecordKind};
+
+/// The next alarm of a process whose record is damaged: it counts as due, so that the process is
+/// loaded, and its journal says when it is due.
+const ASK_PROCESS: Option<u64> = Some(0);
 
 impl Index {
     /// Applies a record to the process table and queues its index entries.
@@ -78,7 +83,8 @@ impl Index {
             | RecordKind::TempFile
             | RecordKind::HistoryTruncated
             | RecordKind::ProcessDeleted
-            | RecordKind::SnapshotDropped => self.apply_to_process(at, header, payload),
+            | RecordKind::SnapshotDropped
+            | RecordKind::NextAlarm => self.apply_to_process(at, header, payload),
         }
     }
 
@@ -187,6 +193,21 @@ impl Index {
                     entry.end = Some(EndEntry { exit, ..end });
                 }
                 entry.last = entry.last.max(first);
+            }
+            RecordKind::NextAlarm => {
+                let is_newer = entry
+                    .next_alarm
+                    .as_ref()
+                    .is_none_or(|known| known.first_commit <= header.first_commit);
+                if is_newer {
+                    let read =
+                        unless_damaged(payload().and_then(|bytes| decode_next_alarm(&bytes)))?;
+                    entry.next_alarm = Some(NextAlarmEntry {
+                        first_commit: header.first_commit,
+                        at,
+                        due_ms: read.unwrap_or(ASK_PROCESS),
+                    });
+                }
             }
             RecordKind::HistoryTruncated => {
                 entry.creation_row =

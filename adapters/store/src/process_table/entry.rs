@@ -28,6 +28,20 @@ pub(crate) struct ProcessEntry {
     pub(crate) last_record: LastRecord,
     /// The changes of temporary files, if this process is the root of its tree.
     pub(crate) temp_files: NumberedRecords,
+    /// The latest record of the next alarm; `None` if there is none, so that the row of the
+    /// creation says it.
+    pub(crate) next_alarm: Option<NextAlarmEntry>,
+}
+
+/// The record of the next alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NextAlarmEntry {
+    /// The commit in which it was first written.
+    pub(crate) first_commit: u64,
+    /// The record's location.
+    pub(crate) at: Location,
+    /// When the alarm is due; `None` if the process waits for no alarm.
+    pub(crate) due_ms: Option<u64>,
 }
 
 /// The record of an end.
@@ -120,6 +134,9 @@ type StoredEntry = (
     FactNumber,
 );
 
+/// The encoded form of [`NextAlarmEntry`].
+type StoredNextAlarm = (u64, Location, Option<u64>);
+
 impl ProcessEntry {
     /// A process of which nothing is known before `last_record`.
     pub(crate) fn new(last_record: LastRecord) -> Self {
@@ -137,6 +154,7 @@ impl ProcessEntry {
             last,
             last_record,
             temp_files,
+            next_alarm: None,
         }
     }
 
@@ -174,7 +192,14 @@ impl ProcessEntry {
             temp_files,
             last,
         );
-        codec::encode(&(ENTRY_TAG, parts))
+        match self.next_alarm {
+            None => codec::encode(&(ENTRY_TAG, parts)),
+            Some(NextAlarmEntry {
+                first_commit,
+                at,
+                due_ms,
+            }) => codec::encode(&(SLEEPER_TAG, parts, (first_commit, at, due_ms))),
+        }
     }
 
     /// The reverse of [`ProcessEntry::to_bytes`], for bytes that were verified.
@@ -183,7 +208,14 @@ impl ProcessEntry {
             let (_, at): (u8, Location) = codec::decode(bytes).ok()?;
             return Some(Self::deleted(at));
         }
-        let parts: (u8, StoredEntry) = codec::decode(bytes).ok()?;
+        let (parts, next_alarm) = if bytes.get(1) == Some(&SLEEPER_TAG) {
+            let (_, parts, next_alarm): (u8, StoredEntry, StoredNextAlarm) =
+                codec::decode(bytes).ok()?;
+            (parts, Some(next_alarm))
+        } else {
+            let (_, parts): (u8, StoredEntry) = codec::decode(bytes).ok()?;
+            (parts, None)
+        };
         let (
             (creation_row, creation_at),
             end,
@@ -192,7 +224,7 @@ impl ProcessEntry {
             last_record,
             temp_files,
             last_by_end,
-        ) = parts.1;
+        ) = parts;
         if creation_row
             .as_ref()
             .is_some_and(|row: &ProcessRow| !row.has_higher_pid_than_parent())
@@ -221,6 +253,11 @@ impl ProcessEntry {
             last,
             last_record,
             temp_files,
+            next_alarm: next_alarm.map(|(first_commit, at, due_ms)| NextAlarmEntry {
+                first_commit,
+                at,
+                due_ms,
+            }),
         })
     }
 
@@ -228,9 +265,15 @@ impl ProcessEntry {
     pub(crate) fn row(&self) -> Option<ProcessRow> {
         let creation_row = self.creation_row.clone()?;
         match &self.end {
-            None => Some(creation_row),
+            None => Some(ProcessRow {
+                next_alarm_ms: self
+                    .next_alarm
+                    .map_or(creation_row.next_alarm_ms, |next_alarm| next_alarm.due_ms),
+                ..creation_row
+            }),
             Some(end) => end.exit.clone().map(|exit| ProcessRow {
                 exit: Some(exit),
+                next_alarm_ms: None,
                 ..creation_row
             }),
         }
@@ -274,6 +317,8 @@ impl ProcessEntry {
 /// The first byte of an encoded entry, after the version of the codec.
 const ENTRY_TAG: u8 = 0;
 const DELETED_TAG: u8 = 1;
+/// An entry that is followed by its next alarm.
+const SLEEPER_TAG: u8 = 2;
 
 /// Whether an encoded entry is that of a deleted process.
 pub(super) fn is_deleted_entry(bytes: &[u8]) -> bool {

@@ -149,6 +149,8 @@ pub fn initial_image(
         compacted: Vector::new(),
         request_tokens: 0,
         result: ResultProgress::default(),
+        alarms: Vec::new(),
+        alarms_set: 0,
     };
     if !program.environment().needs_gathering() {
         add_environment(

@@ -339,6 +339,9 @@ fn fork_image(state: &State) -> Image {
         output_totals: OutputTotals::default(),
         restores: 0,
         result: ResultProgress::default(),
+        // The alarms of the parent wake the parent. Numbers continue, since the child's history
+        // names those of the parent.
+        alarms: Vec::new(),
         ..state.image()
     }
 }

@@ -162,6 +162,7 @@ impl Draft {
             Input::Child { call, event } => self.handle_child_event(call, event),
             Input::Signal(signal) => self.handle_signal(signal),
             Input::TimeUp { at_ms } => self.handle_time(at_ms),
+            Input::AlarmDue => self.fire_due_alarms(),
         }
     }
 
@@ -187,6 +188,7 @@ impl Draft {
                 self.answer_held_call(request_id, call, verdict)
             }
             HostRequest::Cancel => self.cancel_request(&request_id),
+            HostRequest::CancelAlarm(id) => self.cancel_alarm_for_host(request_id, id),
             HostRequest::Goto { position, message } => {
                 self.request_goto(request_id, position, message)
             }
@@ -265,6 +267,7 @@ impl Draft {
                     | HostRequest::Call { .. }
                     | HostRequest::AnswerHeld { .. }
                     | HostRequest::Goto { .. }
+                    | HostRequest::CancelAlarm(_)
                     | HostRequest::Restore(_),
             }
             | Input::Placed(
@@ -285,7 +288,7 @@ impl Draft {
     pub(super) fn queue_input(&mut self, from: Sender, parts: Vec<Placement>) {
         let message = match from {
             Sender::Process(pid) => self.render_host_message(pid, parts),
-            Sender::Host => {
+            Sender::Host | Sender::Alarm(_) => {
                 let blocks = parts
                     .into_iter()
                     .map(|part| Block::text(self.open_placement(part).text))

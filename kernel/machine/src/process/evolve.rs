@@ -11,13 +11,14 @@ use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{
-    Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages, Control, ControlFact,
-    DescriptorFact, EditedArguments, Entry, Gate, Lifetime, MailFact, PendingCall, Phase,
-    ResultProgress, TurnFact,
+    AlarmFact, Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages, Control,
+    ControlFact, DescriptorFact, EditedArguments, Entry, Gate, Lifetime, MailFact, PendingCall,
+    Phase, ResultProgress, TurnFact,
 };
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
 
+use super::state::alarms_by_id;
 use super::{Fact, Image, State};
 use crate::table::marker;
 use dormouse_content::Content;
@@ -57,6 +58,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         } => restore_image(state, image, message, *by),
         Fact::Exited { exit } => {
             state.background = OrdMap::new();
+            state.alarms = OrdMap::new();
             state.budget.close();
             state.phase = Phase::Ended { exit: exit.clone() };
         }
@@ -83,6 +85,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.forked_at.clone_from(forked_at);
             append_after_goto(state, *to, message, *by);
         }
+        Fact::Alarm(fact) => evolve_alarm(state, fact),
         Fact::ToolsReplaced { tools, external } => state.set_tools(tools.clone(), external.clone()),
     }
 }
@@ -110,6 +113,35 @@ fn evolve_mail(state: &mut State, fact: &MailFact) {
                 position += 1;
                 is_kept
             });
+        }
+    }
+}
+
+fn evolve_alarm(state: &mut State, fact: &AlarmFact) {
+    match fact {
+        AlarmFact::Set { alarm } => {
+            state.alarms_set = state.alarms_set.max(alarm.id.0);
+            state.alarms.insert(alarm.id, alarm.clone());
+        }
+        AlarmFact::Cancelled { id } => {
+            state.alarms.remove(id);
+        }
+        AlarmFact::Fired {
+            id,
+            next_ms,
+            message,
+        } => {
+            match next_ms {
+                None => drop(state.alarms.remove(id)),
+                Some(next_ms) => {
+                    if let Some(alarm) = state.alarms.get_mut(id) {
+                        alarm.due_ms = *next_ms;
+                    }
+                }
+            }
+            if let Some(message) = message {
+                queue_mail(state, Sender::Alarm(*id), message);
+            }
         }
     }
 }
@@ -521,7 +553,7 @@ fn compact(
 }
 
 /// Restores the process to `image` and appends `message`. The epoch rises, counters continue, and
-/// usage, receipts and waiting mail are kept. If the host restores a session that was idle at the
+/// usage, receipts and waiting mail are kept. The alarms that were open are open again. If the host restores a session that was idle at the
 /// checkpoint, the session is idle again; otherwise the model is called next.
 fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
@@ -538,6 +570,7 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
         .restore(image.table.clone(), image.next_fd, image.last_history);
     state.compacted = image.compacted.clone();
     state.request_tokens = image.request_tokens;
+    state.alarms = alarms_by_id(&image.alarms);
     state.mailbox = restored_mailbox(&image.mailbox, &state.mailbox);
     state.messages = image.messages.clone();
     state.forked_at.clone_from(&image.forked_at);

@@ -7,10 +7,12 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{
-    Annotation, CallFact, ChildFact, ControlFact, DescriptorFact, Fact, HoldReason, MailFact,
-    TurnFact,
+    AlarmFact, Annotation, CallFact, ChildFact, ControlFact, DescriptorFact, Fact, HoldReason,
+    MailFact, TurnFact,
 };
 use dormouse_proto::server_tool::count_calls;
+
+use crate::schedule::format_time;
 
 /// Maximum number of characters of one text in a summary.
 const MAX_CHARS: usize = 72;
@@ -109,6 +111,7 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         }
         Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
         Fact::Budget(_) => String::new(),
+        Fact::Alarm(fact) => alarm_summary(fact),
     }
 }
 
@@ -116,6 +119,23 @@ fn sender_name(from: Sender) -> String {
     match from {
         Sender::Host => "host".to_owned(),
         Sender::Process(pid) => format!("process {pid}"),
+        Sender::Alarm(id) => id.to_string(),
+    }
+}
+
+fn alarm_summary(fact: &AlarmFact) -> String {
+    match fact {
+        AlarmFact::Set { alarm } => format!(
+            "{}, due {}: {}",
+            alarm.id,
+            format_time(alarm.due_ms),
+            truncated(&alarm.note)
+        ),
+        AlarmFact::Cancelled { id } => id.to_string(),
+        AlarmFact::Fired { id, next_ms, .. } => match next_ms {
+            Some(next_ms) => format!("{id}, next {}", format_time(*next_ms)),
+            None => id.to_string(),
+        },
     }
 }
 

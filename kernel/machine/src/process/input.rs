@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::alarm::AlarmId;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{ReachableProcess, Sender};
@@ -80,6 +81,8 @@ pub enum Input {
         /// The requested time: milliseconds since the epoch, UTC.
         at_ms: u64,
     },
+    /// An alarm may be due. Without effect if none is.
+    AlarmDue,
 }
 
 /// A request of the host.
@@ -124,6 +127,8 @@ pub enum HostRequest {
         /// Text of the message that follows.
         message: String,
     },
+    /// Cancel an alarm.
+    CancelAlarm(AlarmId),
     /// Restore the process to a checkpoint.
     Restore(Box<CheckpointImage>),
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dormouse_proto::alarm::{Alarm, AlarmId};
 use dormouse_proto::budget::Amount;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -92,6 +93,9 @@ pub struct State {
     pub(super) request_tokens: u64,
     /// Progress of the turn towards the result that the process has to submit.
     pub(super) result: ResultProgress,
+    pub(super) alarms: OrdMap<AlarmId, Alarm>,
+    /// How many alarms were ever set. Never rolled back, so that no number is used twice.
+    pub(super) alarms_set: u32,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -197,6 +201,8 @@ impl State {
             compacted: image.compacted,
             request_tokens: image.request_tokens,
             result: image.result,
+            alarms: alarms_by_id(&image.alarms),
+            alarms_set: image.alarms_set,
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -291,6 +297,8 @@ impl State {
             last_history: self.table.last_history(),
             request_tokens: self.request_tokens,
             result: self.result.clone(),
+            alarms: self.alarms.values().cloned().collect(),
+            alarms_set: self.alarms_set,
         }
     }
 
@@ -623,6 +631,7 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
         image.last_history,
         image.compacted.last().map_or(0, |compacted| compacted.last),
         image.result.failed_attempts,
+        image.alarms_set,
     ];
     match counts.into_iter().find(|count| *count > MAX_COUNT) {
         Some(count) => Err(StateError::Count { count }),
@@ -663,6 +672,11 @@ fn build_table(
 ) -> Result<Table, StateError> {
     Table::from_parts(entries, next_fd, last_history)
         .map_err(|error| StateError::Table(error.to_string()))
+}
+
+pub(super) fn alarms_by_id(alarms: &[Alarm]) -> OrdMap<AlarmId, Alarm> {
+    let by_id = alarms.iter().map(|alarm| (alarm.id, alarm.clone()));
+    by_id.collect()
 }
 
 fn check_calls(image: &Image) -> Result<(), StateError> {

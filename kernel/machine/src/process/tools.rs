@@ -58,20 +58,19 @@ impl Draft {
             .collect()
     }
 
-    fn start_calls(&mut self, calls: Vec<(CallId, bool)>) {
+    fn start_calls(&mut self, mut calls: Vec<(CallId, bool)>) {
         if self.state.is_stopped() {
             return;
         }
         let caller = self.caller();
         self.hold_calls();
+        // First, since what waits for a held call goes on once that call is answered.
+        calls.retain(|&(call, is_started)| !(is_started && self.answer_if_unrepeatable(call)));
         let mut calls = calls.into_iter();
         for (call, is_started) in calls.by_ref() {
             match self.find_permitted_tool(call) {
                 _ if self.state.pending_reads.is_reading(call) => {}
                 Err(answer) => self.answer_call(call, answer, 0),
-                Ok(tool) if is_started && !self.is_repeatable(call, &tool) => {
-                    self.answer_effect_unknown(call);
-                }
                 Ok(_) if self.waits_for_person(call) => {
                     if is_started {
                         self.state.pending_reads.queue_repeat(call);
@@ -89,6 +88,21 @@ impl Draft {
             .filter(|(_, is_started)| *is_started)
             .for_each(|(call, _)| self.state.pending_reads.queue_repeat(call));
         self.continue_turn(caller);
+    }
+
+    /// Answers a call that was in flight when the kernel stopped, if it must not be repeated. Returns
+    /// whether it answered the call.
+    fn answer_if_unrepeatable(&mut self, call: CallId) -> bool {
+        if self.state.pending_reads.is_reading(call) {
+            return false;
+        }
+        let is_lost = self
+            .find_permitted_tool(call)
+            .is_ok_and(|tool| !self.is_repeatable(call, &tool));
+        if is_lost {
+            self.answer_effect_unknown(call);
+        }
+        is_lost
     }
 
     /// Finds the tool that a pending call names. The error is the answer to the call if there is no
@@ -149,6 +163,8 @@ impl Draft {
             ProcessHandler::ListProcesses(check) => self.list_processes(call, check),
             ProcessHandler::AskUser(question) => self.ask_user(call, question),
             ProcessHandler::SubmitResult => self.submit_result(call),
+            ProcessHandler::WakeAt(request) => self.set_alarm(call, request),
+            ProcessHandler::CancelAlarm(id) => self.cancel_alarm(call, id),
         }
     }
 

@@ -1,0 +1,159 @@
+//! Alarms, as the supervisor sees them: when the next alarm of each process is due, and which
+//! processes are being woken.
+//!
+//! A process reports when its next alarm is due, and does not need to be in memory until then: a
+//! hibernated process is woken by [`Input::AlarmDue`], like by a message. The process itself
+//! decides what is due, because its journal is the truth, so that waking it too early or twice does
+//! no harm. There is one timer, for the earliest time of all.
+//!
+//! Alarms of held processes do not fire: nothing runs before the host has resumed it. A process
+//! that only waits for its next alarm is resumed without being loaded.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dormouse_kernel::process::Input;
+use dormouse_proto::id::Pid;
+use tokio::task::JoinHandle;
+
+use super::Supervisor;
+use super::entry::{Rest, RunState};
+use crate::clock::now_ms;
+
+/// How many processes are woken concurrently, so that a thousand that are due at once do not all
+/// read their journals at once.
+const MAX_WAKING: usize = 32;
+/// The longest pause until the clock is read again. The timer counts the time that passes, while
+/// alarms follow the clock of the machine, which may be set.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// The processes that wait for an alarm.
+#[derive(Default)]
+pub(super) struct AlarmQueue {
+    /// When each is due (milliseconds since the epoch, UTC).
+    due: BTreeSet<(u64, Pid)>,
+    /// Processes that were woken and have not reported since.
+    waking: BTreeSet<Pid>,
+    /// The time for which a timer runs, and its task.
+    timer: Option<(u64, JoinHandle<()>)>,
+}
+
+/// Reports about alarms.
+pub(crate) enum AlarmMessage {
+    /// The next alarm of a running process has changed.
+    Changed {
+        pid: Pid,
+        next_alarm_ms: Option<u64>,
+    },
+    /// A process has handled [`Input::AlarmDue`].
+    Handled {
+        pid: Pid,
+        next_alarm_ms: Option<u64>,
+    },
+    /// An alarm may be due now.
+    TimerExpired,
+}
+
+impl AlarmQueue {
+    /// Moves a process from one time to another. A process that is being woken waits for no time
+    /// until it has handled the input that it was sent.
+    pub(super) fn reschedule(&mut self, pid: Pid, from_ms: Option<u64>, to_ms: Option<u64>) {
+        if let Some(from_ms) = from_ms {
+            self.due.remove(&(from_ms, pid));
+        }
+        if !self.waking.contains(&pid) {
+            self.due.extend(to_ms.map(|to_ms| (to_ms, pid)));
+        }
+    }
+
+    /// Makes room for another process to be woken.
+    pub(super) fn finish_waking(&mut self, pid: Pid) {
+        self.waking.remove(&pid);
+    }
+
+    /// The next process to be woken; `None` if none is due, or as many as allowed are being woken.
+    fn take_due(&mut self, now_ms: u64) -> Option<Pid> {
+        let is_due = |(due_ms, _): &(u64, Pid)| *due_ms <= now_ms;
+        if self.waking.len() >= MAX_WAKING || !self.due.first().is_some_and(is_due) {
+            return None;
+        }
+        let (_, pid) = self.due.pop_first()?;
+        self.waking.insert(pid);
+        Some(pid)
+    }
+}
+
+impl Supervisor {
+    pub(super) fn handle_alarm(&mut self, message: AlarmMessage) {
+        match message {
+            AlarmMessage::Changed { pid, next_alarm_ms } => {
+                self.table.set_next_alarm(pid, next_alarm_ms);
+            }
+            AlarmMessage::Handled { pid, next_alarm_ms } => {
+                self.table.alarms.finish_waking(pid);
+                self.table.set_next_alarm(pid, next_alarm_ms);
+            }
+            AlarmMessage::TimerExpired => self.table.alarms.timer = None,
+        }
+        self.wake_due_processes();
+    }
+
+    /// Resumes a process that only waits for its next alarm without loading it. Returns false for
+    /// any other process.
+    pub(super) fn resume_asleep(&mut self, pid: Pid) -> bool {
+        if !self.table.is_asleep(pid) {
+            return false;
+        }
+        let rest = Rest::Waiting;
+        self.table.set_run_state(pid, RunState::Hibernated { rest });
+        true
+    }
+
+    /// Wakes the processes that are due, the earliest first and a few at a time, and sets the timer
+    /// for the next one.
+    pub(super) fn wake_due_processes(&mut self) {
+        let now_ms = now_ms();
+        while let Some(pid) = self.table.alarms.take_due(now_ms) {
+            self.deliver_internal(pid, Input::AlarmDue);
+        }
+        self.start_alarm_timer(now_ms);
+    }
+
+    /// Starts the timer for the earliest time, unless one for the same time runs. While as many
+    /// processes as allowed are being woken, their reports come first.
+    fn start_alarm_timer(&mut self, now_ms: u64) {
+        let alarms = &mut self.table.alarms;
+        let Some((first_ms, _)) = alarms.due.first() else {
+            if let Some((_, task)) = alarms.timer.take() {
+                task.abort();
+            }
+            return;
+        };
+        let first_ms = *first_ms;
+        let is_running = |(at_ms, _): &(u64, JoinHandle<()>)| *at_ms == first_ms;
+        if alarms.timer.as_ref().is_some_and(is_running) {
+            return;
+        }
+        let pause = match first_ms.checked_sub(now_ms) {
+            Some(left) => Duration::from_millis(left).min(MAX_PAUSE),
+            None => MAX_PAUSE,
+        };
+        let myself = self.myself.clone();
+        let task = tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            // If the supervisor has stopped, the kernel is shutting down.
+            let _ = myself.cast(AlarmMessage::TimerExpired.into());
+        });
+        if let Some((_, replaced)) = alarms.timer.replace((first_ms, task)) {
+            replaced.abort();
+        }
+    }
+}
+
+impl Drop for AlarmQueue {
+    fn drop(&mut self) {
+        if let Some((_, task)) = &self.timer {
+            task.abort();
+        }
+    }
+}
