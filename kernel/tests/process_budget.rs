@@ -257,8 +257,8 @@ fn a_process_that_ends_with_living_children_counts_their_shares_as_used() {
     );
     assert_eq!(
         tokens(Some(run.state.budget().spent())),
-        Some(1),
-        "what is known"
+        Some(1 + 3 * 25),
+        "also if a message opens it again"
     );
 }
 
