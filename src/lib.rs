@@ -78,8 +78,8 @@
 #[doc(inline)]
 pub use dormouse_actors::handle::{
     Branch, Conversation, Events, Export, FnTool, Import, ImportedTree, Kernel, KernelBuilder,
-    LogLine, MissingPermission, PendingCalls, Position, Process, ProcessInfo, Recovery,
-    RecoveryAction, RecoveryFn, Start, Tree,
+    LogLine, MissingPermission, PendingCalls, Position, Process, ProcessEffect, ProcessEffects,
+    ProcessInfo, Recovery, RecoveryAction, RecoveryFn, Start, Tree,
 };
 /// Items that the expansion of [`macro@tool`] uses.
 #[doc(hidden)]
@@ -124,7 +124,7 @@ pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 #[doc(inline)]
 pub use dormouse_proto::{
-    alarm, checkpoint, command, descriptor, file, id, mail, message, model, process,
+    alarm, checkpoint, command, descriptor, effect, file, id, mail, message, model, process,
     provider_tools, record, server, server_tool, shown, tool, user_input,
 };
 /// Your own store, on top of any log of records.

@@ -10,8 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_content::Content;
-use dormouse_kernel::process::{CheckpointImage, CheckpointInfo, StartMode, image_of_branch};
+use dormouse_kernel::process::{
+    CheckpointImage, CheckpointInfo, Image, StartMode, image_of_branch, with_effects_of,
+};
 use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 use dormouse_proto::process::{BranchOrigin, ImportSource, ProcessRow};
 use dormouse_proto::record::{ContentRef, codec};
@@ -188,7 +191,7 @@ pub(crate) fn processes_at(
     context: &KernelContext,
     rows: Vec<ProcessRow>,
     cut: &ConsistentCut,
-    start_mode: StartMode,
+    (start_mode, effects): (StartMode, Option<EffectPolicy>),
 ) -> Result<Vec<RestoredProcess>, LoadError> {
     let mut processes = Vec::new();
     for row in rows {
@@ -197,7 +200,8 @@ pub(crate) fn processes_at(
         };
         let state =
             recovery::load_process(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
-        let image = Box::new(image_of_branch(state.image(), now_ms(), start_mode));
+        let image = with_effects_since(store, context, row.pid, state.image(), effects);
+        let image = Box::new(image_of_branch(image, now_ms(), start_mode));
         // A branch of an imported tree keeps the ids of the tree's source store.
         let import = row.branched_from.and_then(|origin| origin.import);
         let import = import.map(|import| ImportSource {
@@ -220,6 +224,20 @@ pub(crate) fn processes_at(
         });
     }
     Ok(processes)
+}
+
+/// An image of the past of a process, with what the process did since. That is not known if its
+/// present state cannot be read.
+pub(crate) fn with_effects_since(
+    store: &dyn Store,
+    context: &KernelContext,
+    pid: Pid,
+    image: Image,
+    effects: Option<EffectPolicy>,
+) -> Image {
+    let present = recovery::load_process(store, context, pid, None, LoadPurpose::Inspect);
+    let present = present.as_ref().ok().map(|loaded| loaded.state.effects());
+    with_effects_of(image, present, effects)
 }
 
 /// The changes of the temporary files of a tree up to the cut. The contents of the files are not

@@ -76,7 +76,11 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
             | Fact::Restored { .. }
             | Fact::WentToCompacted { .. }
             | Fact::ToolsReplaced { .. }
-            | Fact::Call(CallFact::Held { .. } | CallFact::Approved { .. })
+            | Fact::Call(
+                CallFact::Held { .. }
+                | CallFact::Approved { .. }
+                | CallFact::EffectPolicySet { .. },
+            )
             | Fact::Alarm(_)
             | Fact::Control(ControlFact::Stopped | ControlFact::Continued) => true,
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
@@ -95,7 +99,8 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
                 | CallFact::ModelSwitched { .. }
                 | CallFact::HostCalled { .. }
                 | CallFact::ToolCalled { .. }
-                | CallFact::ToolReturned { .. },
+                | CallFact::ToolReturned { .. }
+                | CallFact::Recalled { .. },
             )
             | Fact::Child(
                 ChildFact::Ended { .. }

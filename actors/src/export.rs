@@ -13,6 +13,7 @@ use dormouse_kernel::export::{
     ContentHasher, ExportEncoder, MaskError, Masker, Redact, mask_text, masked_bundle,
     referenced_contents,
 };
+use dormouse_kernel::process::Image;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
@@ -72,6 +73,10 @@ struct ExportedContent {
 enum ContentKind {
     Program,
     Other,
+}
+
+fn last_message(image: &Image) -> u32 {
+    u32::try_from(image.last_message_number()).unwrap_or(u32::MAX)
 }
 
 impl ExportedContents {
@@ -263,7 +268,18 @@ impl ExportRequest {
         let at = self.cut.members.get(&row.pid).copied();
         let loaded = recovery::load_process(store, context, row.pid, at, LoadPurpose::Inspect)?;
         let to_reference = &mut |content: Content| Ok::<_, LoadError>(content.reference());
-        let image = loaded.state.image().try_map(to_reference)?;
+        // What the process did beyond the cut travels with its state.
+        let image = loaded.state.image();
+        let image = consistent_cut::with_effects_since(store, context, row.pid, image, None);
+        let image = match &self.redact {
+            None => image,
+            // The key of an effect is a hash of arguments that a mask may hide.
+            Some(_) => Image {
+                effects: image.effects.without_effects(last_message(&image)),
+                ..image
+            },
+        };
+        let image = image.try_map(to_reference)?;
         Ok(Member {
             row: ProcessRow {
                 exit: None,

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Args;
 use dormouse::id::ProcessCallId;
 use dormouse::program::ValueSchema;
-use dormouse::record::HoldReason;
+use dormouse::record::{HoldReason, RepeatedEffect};
 use dormouse::{HeldCall, KernelError, PendingCalls, ProcessError, Verdict};
 use serde_json::{Value, json};
 
@@ -37,8 +37,11 @@ pub(crate) struct Approve {
     #[arg(value_name = "CALL")]
     pub(crate) call: ProcessCallId,
     /// Run the call with these arguments, a JSON object, in place of those of the model.
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", conflicts_with = "recorded")]
     pub(crate) args: Option<String>,
+    /// Do not run the call, which repeats one that ran before: give its recorded answer.
+    #[arg(long)]
+    pub(crate) recorded: bool,
     #[command(flatten)]
     pub(crate) store: Store,
 }
@@ -96,7 +99,10 @@ pub(crate) async fn pending(args: Pending) -> Result<ExitCode, Failure> {
 
 /// Approves a call.
 pub(crate) async fn approve(args: Approve) -> Result<ExitCode, Failure> {
-    let verdict = Verdict::Approve { args: args.args };
+    let verdict = match args.recorded {
+        true => Verdict::Recall,
+        false => Verdict::Approve { args: args.args },
+    };
     record(&args.store, args.call, vec![verdict]).await
 }
 
@@ -173,10 +179,32 @@ pub(crate) fn print_how_to_answer(calls: &[HeldCall], store: Option<&Path>) {
     print_stderr(&format!("Then: dormouse resume --store {store}"));
 }
 
+/// What a held call repeats, in one line; empty if it is held for another reason.
+fn repeats_note(call: &HeldCall) -> String {
+    match &call.reason {
+        HoldReason::Rule { .. } | HoldReason::Question => String::new(),
+        HoldReason::Repeats { effect: None } => {
+            " (may repeat what ran beyond the point that the process went back to)".to_owned()
+        }
+        HoldReason::Repeats {
+            effect: Some(effect),
+        } => match effect.answer.as_deref().map(str::trim_end) {
+            Some(answer) => format!(
+                " (ran before as {}, and was answered: {answer})",
+                effect.call
+            ),
+            None => format!(
+                " (was begun before as {}; its answer is not known)",
+                effect.call
+            ),
+        },
+    }
+}
+
 /// A held call in one line, for people.
 fn call_line(call: &HeldCall) -> String {
     let what = match &call.question {
-        None => format!("{} {}", call.tool, call.args),
+        None => format!("{} {}{}", call.tool, call.args, repeats_note(call)),
         Some(question) => {
             let choices = match &question.choices[..] {
                 [] => String::new(),
@@ -191,11 +219,22 @@ fn call_line(call: &HeldCall) -> String {
     format!("{} {what}", call.id)
 }
 
+/// What a held call repeats, as JSON; `call` is null if it is not known.
+fn repeats_json(effect: Option<&RepeatedEffect>) -> Value {
+    let call = effect.map(|effect| effect.call.to_string());
+    let answer = effect.and_then(|effect| effect.answer.as_deref());
+    json!({ "call": call, "answer": answer })
+}
+
 /// A held call as JSON. Scripts read it: `docs/approval.md`.
 pub(crate) fn call_json(call: &HeldCall) -> Value {
     let rule = match &call.reason {
         HoldReason::Rule { rule } => Some(&**rule),
-        HoldReason::Question => None,
+        HoldReason::Question | HoldReason::Repeats { .. } => None,
+    };
+    let repeats = match &call.reason {
+        HoldReason::Repeats { effect } => Some(repeats_json(effect.as_ref())),
+        HoldReason::Rule { .. } | HoldReason::Question => None,
     };
     let question = call.question.as_ref().map(|question| {
         let schema = question.schema.as_ref().map(ValueSchema::json);
@@ -205,7 +244,7 @@ pub(crate) fn call_json(call: &HeldCall) -> Value {
     });
     json!({
         "call": call.id.to_string(), "pid": call.id.pid.0, "tool": &*call.tool,
-        "args": &*call.args, "rule": rule, "question": question,
+        "args": &*call.args, "rule": rule, "question": question, "repeats": repeats,
         "since_ms": call.since_ms, "expires_ms": call.expires_ms,
     })
 }

@@ -11,6 +11,7 @@ use crate::alarms::Alarms;
 use crate::approval::{AnswerCall, Approve, Pending, Refuse};
 use crate::branch::{Branch, Checkpoint, Restore};
 use crate::call::Call;
+use crate::effects::Effects;
 use crate::export::{Export, Import};
 use crate::fsck::Fsck;
 use crate::gc::Gc;
@@ -80,6 +81,9 @@ pub(crate) enum Command {
     Messages(Messages),
     /// Show what differs between two points of one process or two.
     Diff(Diff),
+    /// List what a process did outside of itself: the calls of tools with write access, files,
+    /// messages, children.
+    Effects(Effects),
     /// Give the present position of a process a name.
     Checkpoint(Checkpoint),
     /// List the checkpoints of a store.
@@ -120,6 +124,10 @@ pub(crate) struct RunFlags {
     /// stopped. Without it, a run on a store then ends with exit code 5.
     #[arg(long)]
     pub(crate) wait: bool,
+    /// Nobody answers: a call that repeats what ran beyond a point that its process went back to
+    /// gets the recorded answer, unless a policy says otherwise.
+    #[arg(long)]
+    pub(crate) unattended: bool,
 }
 
 /// An existing store.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::Kernel;
+use dormouse::effect::EffectPolicy;
 use dormouse::id::{CheckpointId, Pid};
 
 use crate::args::{RunFlags, Store};
@@ -66,6 +67,10 @@ pub(crate) struct Continuation {
     /// The input that the process gets before it continues.
     #[arg(long, value_name = "TEXT")]
     pub(crate) input: Option<String>,
+    /// What happens to calls that repeat what the original processes did beyond the position, in
+    /// place of the policies of their programs: recorded, ask, run or refuse.
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) effects: Option<EffectPolicy>,
     #[command(flatten)]
     pub(crate) flags: RunFlags,
 }
@@ -123,7 +128,11 @@ async fn run_branch(
     // Only the branch runs: every existing tree is isolated.
     isolate_others(&kernel, &[]).await?;
     // The branch starts stopped, so that its process gets the input before it continues.
-    let process = branch(&kernel).stopped().await?;
+    let mut branch = branch(&kernel).stopped();
+    if let Some(policy) = continuation.effects {
+        branch = branch.effects(policy);
+    }
+    let process = branch.await?;
     if let Some(input) = continuation.input {
         process.input(input).await?;
     }

@@ -37,6 +37,7 @@ pub(crate) struct KernelSetup<'a> {
     tool_servers: McpClient,
     /// How long a process rests in memory before it hibernates; `None` for ever.
     hibernate_after: Option<Duration>,
+    is_unattended: bool,
 }
 
 impl<'a> KernelSetup<'a> {
@@ -50,6 +51,7 @@ impl<'a> KernelSetup<'a> {
             implied: host::Permissions::none(),
             tool_servers: McpClient::default(),
             hibernate_after: None,
+            is_unattended: false,
         }
     }
 
@@ -91,6 +93,7 @@ impl<'a> KernelSetup<'a> {
         Self {
             // A run that waits for alarms may have many sleepers.
             hibernate_after: flags.wait.then_some(RESTS_IN_MEMORY),
+            is_unattended: flags.unattended,
             ..setup
         }
     }
@@ -143,6 +146,9 @@ impl<'a> KernelSetup<'a> {
         }
         if let Some(hibernate_after) = self.hibernate_after {
             builder = builder.hibernate_after(hibernate_after);
+        }
+        if self.is_unattended {
+            builder = builder.unattended();
         }
         Ok(builder)
     }

@@ -11,6 +11,7 @@ mod args;
 mod book_tests;
 mod branch;
 mod call;
+mod effects;
 mod event_printer;
 mod export;
 mod failure;
@@ -91,6 +92,7 @@ async fn run_command() -> ExitCode {
         Command::Log(log) => history::log(log).await,
         Command::Messages(messages) => messages::messages(messages).await,
         Command::Diff(diff) => history::diff(diff).await,
+        Command::Effects(effects) => effects::effects(effects).await,
         Command::Checkpoint(checkpoint) => branch::checkpoint(checkpoint).await,
         Command::Checkpoints(checkpoints) => history::checkpoints(checkpoints).await,
         Command::Branch(branch) => branch::branch(branch).await,

@@ -242,7 +242,7 @@ fn what_is_called_beside_goto_is_done_and_answered_and_goto_is_refused() {
 
 #[test]
 fn a_turn_that_goes_back_for_ever_ends_at_its_limit_of_model_calls() {
-    let mut run = begun(Lifetime::Task, PLAIN);
+    let mut run = begun(Lifetime::Task, &format!("{PLAIN}\neffects = \"run\"\n"));
     run.grep("one");
     for _ in 0..4 {
         run.grep("more");

@@ -53,7 +53,7 @@ fn process(ask: &str) -> State {
 }
 
 /// A process whose model has made these calls.
-fn called(ask: &str, calls: &[(&str, &str)]) -> Replay {
+pub(crate) fn called(ask: &str, calls: &[(&str, &str)]) -> Replay {
     let mut run = Replay::of(process(ask), 0);
     run.reply(calls);
     run
@@ -62,14 +62,14 @@ fn called(ask: &str, calls: &[(&str, &str)]) -> Replay {
 const ASK_WRITE: &str = "ask = [\"write\"]\n";
 
 impl Replay {
-    fn held(&self) -> Vec<(CallId, String)> {
+    pub(crate) fn held(&self) -> Vec<(CallId, String)> {
         let held = self.state.phase().held_calls();
         held.map(|(pending_call, _)| (pending_call.call, pending_call.tool.to_string()))
             .collect()
     }
 
     /// The tools that the last input began, with their arguments.
-    fn begun(&self) -> Vec<(String, String)> {
+    pub(crate) fn begun(&self) -> Vec<(String, String)> {
         let begun = self.effects.iter().filter_map(|effect| match effect {
             Effect::StartWork {
                 work: Work::Tool { tool, args, .. },
@@ -80,7 +80,7 @@ impl Replay {
         begun.collect()
     }
 
-    fn verdict(&mut self, call: CallId, verdict: Verdict) -> Result<(), String> {
+    pub(crate) fn verdict(&mut self, call: CallId, verdict: Verdict) -> Result<(), String> {
         self.feed(Input::Host {
             request_id: "v".into(),
             request: HostRequest::AnswerHeld { call, verdict },
@@ -97,11 +97,11 @@ impl Replay {
         }
     }
 
-    fn approve(&mut self, call: CallId) {
+    pub(crate) fn approve(&mut self, call: CallId) {
         self.verdict(call, Verdict::Approve { args: None }).unwrap();
     }
 
-    fn finish(&mut self, call: CallId, output: &str) {
+    pub(crate) fn finish(&mut self, call: CallId, output: &str) {
         self.feed(Input::Completed {
             call,
             result: Completion::Tool(ToolOutput::ok(output.to_owned())),
@@ -109,7 +109,7 @@ impl Replay {
     }
 
     /// The answers to the calls of the last reply, as the model reads them.
-    fn answers(&self) -> Vec<String> {
+    pub(crate) fn answers(&self) -> Vec<String> {
         let last = self.state.messages().last().unwrap();
         let answers = last.blocks.iter().filter_map(|block| match block {
             Block::ToolResult { text, .. } => Some(text.to_string()),
@@ -124,14 +124,14 @@ impl Replay {
 }
 
 /// The process of an image, which begins to run at `now_ms`.
-fn of_image(original: &Replay, image: Image, pid: u64, now_ms: u64) -> Replay {
+pub(crate) fn of_image(original: &Replay, image: Image, pid: u64, now_ms: u64) -> Replay {
     let program = original.state.program().clone();
     let state = State::from_image(Pid(pid), program, context(), image).unwrap();
     Replay::of(state, now_ms)
 }
 
 /// The host's tools: `look` reads, `write` and `bash` write. All but `write` may be repeated.
-fn context() -> Arc<HostContext> {
+pub(crate) fn context() -> Arc<HostContext> {
     let host_tool = |name: &str| {
         let spec = ToolSpec {
             name: name.into(),

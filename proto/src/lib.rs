@@ -21,6 +21,7 @@ pub mod checkpoint;
 pub mod command;
 pub mod compaction;
 pub mod descriptor;
+pub mod effect;
 pub mod export;
 pub mod file;
 pub mod id;

@@ -7,6 +7,7 @@
 
 mod annotations;
 pub mod codec;
+mod effects;
 mod fact;
 pub mod masked;
 
@@ -25,6 +26,7 @@ use crate::process::{Exit, Priority};
 use crate::tool::{Access, Answer, ExternalTool, ToolSpec};
 
 pub use self::annotations::{Annotation, Annotations, Section};
+pub use self::effects::{EffectLog, EffectOutcome, EffectPlace, RecordedEffect};
 pub use self::fact::{
     AlarmFact, CallFact, ChildFact, ControlFact, DescriptorFact, EditedArguments, Fact, MailFact,
     TurnFact,
@@ -175,6 +177,22 @@ pub enum HoldReason {
     },
     /// The call asks the person a question (`ask_user`). The person's value is the answer.
     Question,
+    /// The call does again what was done beyond a point that the process went back to, or may do so.
+    Repeats {
+        /// The effect that it repeats; `None` if the effects beyond that point are not known.
+        effect: Option<RepeatedEffect>,
+    },
+}
+
+/// An effect that a held call repeats.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepeatedEffect {
+    /// Number of the effect in the [`EffectLog`].
+    pub number: u32,
+    /// The call that ran.
+    pub call: CallId,
+    /// The beginning of its answer, for people; `None` if no answer was recorded.
+    pub answer: Option<Arc<str>>,
 }
 
 /// A change that a person made to the arguments of a call.
@@ -271,6 +289,9 @@ pub struct Image<C: Clone> {
     /// Children that had ended, were opened again, and run in the background.
     #[serde(default)]
     pub reopened_children: Vec<ReopenedChild>,
+    /// What the process did outside of itself.
+    #[serde(default)]
+    pub effects: EffectLog<C>,
 }
 
 /// A child that had ended, was opened again, and runs in the background.
@@ -444,6 +465,7 @@ impl<C: Clone> Image<C> {
         std::iter::once(&self.bundle)
             .chain(self.table.values().map(|entry| &entry.content))
             .chain(compacted)
+            .chain(self.effects.contents())
     }
 
     /// Number of the last message of the conversation, counted from 1; 0 if there is none.
@@ -473,6 +495,7 @@ impl<C: Clone> Image<C> {
             .into_iter()
             .map(|compacted| compacted.try_map(convert))
             .collect::<Result<_, E>>()?;
+        let effects = self.effects.try_map(convert)?;
         Ok(Image {
             bundle,
             table,
@@ -508,6 +531,7 @@ impl<C: Clone> Image<C> {
             alarms_set: self.alarms_set,
             reopenings: self.reopenings,
             reopened_children: self.reopened_children,
+            effects,
         })
     }
 }

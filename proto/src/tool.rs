@@ -6,6 +6,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::descriptor::MAX_CONTENT_BYTES;
+use crate::effect::RepeatRule;
+use crate::id::FdId;
 use crate::message::Media;
 use crate::program::{Duration, Keyword, Section, Size};
 use crate::shown::ShownText;
@@ -55,6 +57,9 @@ pub struct ExternalTool {
     pub name: Arc<str>,
     /// Access, idempotence and limits of its calls.
     pub policy: ToolPolicy,
+    /// How repeated calls are recognised, as the tool declares it.
+    #[serde(default)]
+    pub repeat: RepeatRule,
 }
 
 impl ExternalTool {
@@ -138,6 +143,9 @@ pub struct Answer {
     pub is_error: bool,
     /// Media that are shown with the text, if the wire format supports them.
     pub media: Vec<Media>,
+    /// The descriptors that the call opened, if the call has an effect that is recorded.
+    #[serde(default)]
+    pub opened: Vec<FdId>,
 }
 
 impl Answer {
@@ -149,6 +157,7 @@ impl Answer {
             text: text.into().into(),
             is_error: false,
             media: Vec::new(),
+            opened: Vec::new(),
         }
     }
 
@@ -168,6 +177,7 @@ impl Answer {
             text: text.into(),
             is_error: false,
             media: Vec::new(),
+            opened: Vec::new(),
         }
     }
 
@@ -178,6 +188,7 @@ impl Answer {
             text: text.into(),
             is_error: true,
             media: Vec::new(),
+            opened: Vec::new(),
         }
     }
 }

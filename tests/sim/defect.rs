@@ -54,11 +54,13 @@ pub(crate) enum Defect {
     TakesHeldForApproved,
     /// An ended process gets the message that opens it, and not the fact that does.
     OpensWithoutAFact,
+    /// A process that comes back forgets what it did beyond a point that it went back to.
+    ForgetsWhatLiesBeyond,
 }
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 25] = [
+    pub(crate) const ALL: [(Self, &'static str); 26] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -84,5 +86,6 @@ impl Defect {
         (Self::LosesACompactedMessage, "COMPACT-1"),
         (Self::TakesHeldForApproved, "HELD-1"),
         (Self::OpensWithoutAFact, "REOPEN-1"),
+        (Self::ForgetsWhatLiesBeyond, "FENCE-1"),
     ];
 }

@@ -244,9 +244,11 @@ pub(crate) fn name(input: &Input) -> &'static str {
                 Verdict::Approve { args: Some(_) } => "approved_with_others",
                 Verdict::Refuse { .. } => "refused",
                 Verdict::Answer { .. } => "question_answered",
+                Verdict::Recall => "recalled",
             },
             HostRequest::Cancel => "host_gave_up",
             HostRequest::CancelAlarm(_) => "host_cancelled_alarm",
+            HostRequest::SetEffectPolicy(_) => "effect_policy_set",
             HostRequest::Goto { .. } => "sent_back",
             HostRequest::Restore(_) => "taken_back",
             // The processes of this world have a conversation from the beginning.
@@ -307,6 +309,7 @@ pub(crate) fn request_id(input: &Input) -> Option<Arc<str>> {
                 | HostRequest::AnswerHeld { .. }
                 | HostRequest::Goto { .. }
                 | HostRequest::CancelAlarm(_)
+                | HostRequest::SetEffectPolicy(_)
                 | HostRequest::Restore(_),
         } => Some(request_id.clone()),
         _ => None,

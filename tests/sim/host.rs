@@ -201,14 +201,15 @@ impl World {
     fn answer_any_held(&mut self) {
         let held = self.running.iter().flat_map(|(pid, running)| {
             let calls = running.state.phase().held_calls();
-            calls.map(|(pending_call, hold)| {
-                (*pid, pending_call.call, hold.reason == HoldReason::Question)
-            })
+            calls.map(|(pending_call, hold)| (*pid, pending_call.call, hold.reason.clone()))
         });
         let held: Vec<_> = held.collect();
-        let Some((pid, call, is_question)) = self.random.pick(&held) else {
+        if held.is_empty() {
             return;
-        };
+        }
+        let (pid, call, reason) = held[self.random.index(held.len())].clone();
+        let is_question = reason == HoldReason::Question;
+        let is_repeated = matches!(reason, HoldReason::Repeats { effect: Some(_) });
         let verdict = match self.random.below(10) {
             0 => Verdict::Refuse {
                 why: "not now".to_owned(),
@@ -216,6 +217,7 @@ impl World {
             1..8 if is_question => Verdict::Answer {
                 value: "yes".into(),
             },
+            1..5 if is_repeated => Verdict::Recall,
             1..3 => Verdict::Approve {
                 args: Some("{\"query\": \"edited\"}".to_owned()),
             },

@@ -12,6 +12,7 @@ mod calls;
 mod compaction;
 mod descriptors;
 mod durability;
+pub(crate) mod fence;
 mod forks;
 mod held;
 mod history;
@@ -80,6 +81,7 @@ impl World {
             self.compact_1(running, before, facts, fact)?;
             self.note_return(pid, fact, running.state.last_compacted());
         }
+        self.fence_1(before, facts)?;
         self.mail_1(before, &running.state, running.last() + 1, facts)?;
         self.alarm_1(&running.state, running.last() + 1, facts)?;
         self.fd_2(running)?;

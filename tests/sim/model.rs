@@ -5,6 +5,7 @@ use dormouse_kernel::process::State;
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
+use dormouse_proto::record::EffectPlace;
 
 use crate::world::World;
 
@@ -137,6 +138,12 @@ impl World {
         if self.random.percent(3) {
             return ("no_such_tool".to_owned(), "{}".to_owned());
         }
+        // A model that was taken back makes its calls again.
+        if self.random.percent(40)
+            && let Some(repeated) = self.beyond(state)
+        {
+            return repeated;
+        }
         let Some(spec) = self.random.pick(&self.specs_of(state)) else {
             return ("grep".to_owned(), "{}".to_owned());
         };
@@ -156,6 +163,23 @@ impl World {
         }
         let args = self.arguments(&name, state);
         (name, args)
+    }
+
+    /// A call that the process made beyond a point that it went back to.
+    fn beyond(&mut self, state: &State) -> Option<(String, String)> {
+        // What a copy knows of its original beyond the point is not known to its model.
+        let own_from = state.effects().own_from;
+        let effects = state.effects().numbered();
+        let own = effects.filter(|(number, _)| *number >= own_from);
+        let beyond: Vec<_> = own
+            .map(|(_, effect)| effect)
+            .filter(|effect| effect.place == EffectPlace::Beyond && !effect.args.ends_with('…'))
+            .map(|effect| (effect.tool.to_string(), effect.args.to_string()))
+            .collect();
+        if beyond.is_empty() {
+            return None;
+        }
+        Some(beyond[self.random.index(beyond.len())].clone())
     }
 
     /// Where the tools of a process stand among the names of all; those that make processes stand

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use dormouse_content::ReadQuota;
 use dormouse_kernel::process::{
     Completion, Decision, Effect, Fact, Input, Read, Reopening, Signal, State, Work, decide,
-    evolve, image_of_copy,
+    evolve, image_of_copy, with_effects_of,
 };
+use dormouse_proto::effect::RepeatRule;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Phase;
@@ -463,13 +464,24 @@ impl World {
                 state.phase()
             )
         });
-        let origin = Origin::Copied {
-            from,
-            at: dormouse_proto::id::FactNumber(at),
+        let at = dormouse_proto::id::FactNumber(at);
+        let origin = Origin::Copied { from, at };
+        // What the original does until now lies beyond an earlier state.
+        let present = match self.running.get(&from) {
+            Some(running) => Some(running.state.clone()),
+            None => {
+                let disk = &mut self.store.disk;
+                let read = disk.read(&self.programs, from, None, From::Snapshot, self.defect);
+                read.ok().map(|(state, _)| state)
+            }
         };
+        let effects = present.as_ref().map(State::effects);
+        let image = with_effects_of(state.image(), effects, None);
+        let image = image_of_copy(image, self.time_ms());
+        self.note_copy(from, at, &image);
         let message = SupervisorMessage::Start {
             program: state.program().clone(),
-            image: Box::new(image_of_copy(state.image(), self.time_ms())),
+            image: Box::new(image),
             origin,
             name: None,
         };
@@ -512,6 +524,7 @@ fn begun_again(state: &State) -> Vec<Effect> {
                 server: None,
                 name: pending_call.tool.clone(),
                 policy: ToolPolicy::default(),
+                repeat: RepeatRule::default(),
             },
             args: pending_call.args.clone(),
             written: pending_call.args.clone(),

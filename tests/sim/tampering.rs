@@ -5,7 +5,9 @@ use dormouse_kernel::process::{Fact, Image, Input, Signal, State, evolve};
 use dormouse_kernel::program::Program;
 use dormouse_proto::budget::Change;
 use dormouse_proto::id::{FdId, Pid};
-use dormouse_proto::record::{AlarmFact, CallFact, DescriptorFact, Entry, Gate, Phase};
+use dormouse_proto::record::{
+    AlarmFact, CallFact, DescriptorFact, EffectPlace, Entry, Gate, Phase,
+};
 use dormouse_proto::tool::Answer;
 
 use crate::defect::Defect;
@@ -115,6 +117,18 @@ impl World {
                 let mut image = state.image();
                 if !approve_all(state.program(), &mut image) {
                     return None;
+                }
+                image
+            }
+            (Defect::ForgetsWhatLiesBeyond, Input::Completed { .. })
+                if state.effects().can_be_repeated()
+                    && matches!(state.phase(), Phase::Thinking { .. }) =>
+            {
+                let mut image = state.image();
+                for effect in &mut image.effects.effects {
+                    if effect.place == EffectPlace::Beyond {
+                        effect.place = EffectPlace::DoneAgain;
+                    }
                 }
                 image
             }

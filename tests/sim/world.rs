@@ -10,6 +10,7 @@ use dormouse_proto::id::{CallId, Pid};
 use crate::defect::Defect;
 use crate::event::{Event, SupervisorMessage};
 use crate::files::Forest;
+use crate::invariants::fence::{CopyKey, Deed};
 use crate::invariants::ledger::Ledger;
 use crate::invariants::plain_files::PlainFiles;
 use crate::invariants::{Held, Violation, ensure};
@@ -49,6 +50,9 @@ pub(crate) struct World {
     pub(crate) ledgers: BTreeMap<Pid, Ledger>,
     /// The calls that the host approved, of each process.
     pub(crate) approved: BTreeSet<(Pid, CallId)>,
+    /// What each process did outside of itself.
+    pub(crate) deeds: BTreeMap<Pid, Vec<Deed>>,
+    pub(crate) deeds_of_copies: BTreeMap<CopyKey, Vec<Deed>>,
     /// Messages whose senders were told that nothing was kept.
     pub(crate) refused: BTreeSet<(Pid, CallId)>,
     pub(crate) plain_files: BTreeMap<Pid, PlainFiles>,
@@ -92,6 +96,8 @@ impl World {
             started: BTreeMap::new(),
             ledgers: BTreeMap::new(),
             approved: BTreeSet::new(),
+            deeds: BTreeMap::new(),
+            deeds_of_copies: BTreeMap::new(),
             refused: BTreeSet::new(),
             plain_files: BTreeMap::new(),
             tokens: Tokens::default(),

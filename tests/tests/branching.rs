@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dormouse::checkpoint::Scope;
+use dormouse::effect::EffectPolicy;
 use dormouse::id::{CheckpointId, FactNumber, Pid};
 use dormouse::message::Block;
 use dormouse::model::{Reply, Request};
@@ -58,7 +59,9 @@ async fn from_every_fact_of_a_swarm_a_branch_runs_to_its_end_and_the_swarm_stays
     for pid in 1..=3 {
         for at in 0..=before[&Pid(pid)].1.len() as u64 {
             let of = format!("the branch at fact {at} of {pid}");
-            let branch = within(kernel.branch(Pid(pid), FactNumber(at)).into_future())
+            // Each branch does all of it again.
+            let branch = kernel.branch(Pid(pid), FactNumber(at));
+            let branch = within(branch.effects(EffectPolicy::Run).into_future())
                 .await
                 .unwrap();
             let rows = rows(&kernel).await;

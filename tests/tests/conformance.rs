@@ -612,6 +612,7 @@ async fn fork(case: &Case) {
     let text = |answer: &(String, bool)| {
         assert!(!answer.1, "{}", answer.0);
         shown(&Answer {
+            opened: Vec::new(),
             text: answer.0.as_str().into(),
             is_error: false,
             media: Vec::new(),

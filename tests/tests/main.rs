@@ -24,6 +24,7 @@ mod exporting;
 mod failing_store;
 mod fallback;
 mod features;
+mod fence;
 mod floors;
 mod full_disk;
 mod garbage;

@@ -5,9 +5,10 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 
 use dormouse_kernel::process::{
-    CheckpointImage, HostRequest, Input, StartMode, image_of_copy, with_start_mode,
+    CheckpointImage, HostRequest, Input, StartMode, image_of_copy, with_effects_of, with_start_mode,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
+use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::Origin;
 use dormouse_proto::tool::Answer;
@@ -62,6 +63,7 @@ pub struct Branch {
     kernel: Kernel,
     source: BranchSource,
     start_mode: StartMode,
+    effects: Option<EffectPolicy>,
 }
 
 #[derive(Debug)]
@@ -78,11 +80,21 @@ impl Branch {
         self
     }
 
+    /// Names what happens to calls that repeat what the original processes did beyond the position.
+    /// It takes the place of the policies of programs and tools. Branches that are made in order to
+    /// compare what follows name one: [`Recorded`](EffectPolicy::Recorded) does nothing twice. If
+    /// none is named, the policies of the programs hold.
+    pub fn effects(mut self, policy: EffectPolicy) -> Self {
+        self.effects = Some(policy);
+        self
+    }
+
     async fn create(self) -> Result<Process, KernelError> {
         let Self {
             kernel,
             source,
             start_mode,
+            effects,
         } = self;
         let mut guard = None;
         let (pid, cut) = match source {
@@ -119,9 +131,13 @@ impl Branch {
                     pid,
                     checkpoint: id,
                 })?;
-                kernel.copy_at(pid, Some(at), start_mode).await
+                kernel.copy_at(pid, Some(at), (start_mode, effects)).await
             }
-            cut => kernel.branch_tree(pid, cut, guard, start_mode).await,
+            cut => {
+                kernel
+                    .branch_tree(pid, cut, guard, (start_mode, effects))
+                    .await
+            }
         }
     }
 }
@@ -158,6 +174,9 @@ impl Kernel {
     /// process. Usage up to the cut counts in the branch too, and the branch has the wall time that
     /// remained at the cut. A name that the host assigned stays with the original.
     ///
+    /// A call that repeats what an original did beyond the position is decided by a policy
+    /// ([`Branch::effects`]).
+    ///
     /// All processes are created in one commit, and no content is copied. A branch costs its
     /// process states, and for a fact number a read for each commit of the processes of the tree.
     /// The processes run, unless the branch is created [`stopped`](Branch::stopped).
@@ -174,6 +193,7 @@ impl Kernel {
             kernel: self.clone(),
             source: BranchSource::Branch(pid, at.into()),
             start_mode: StartMode::Running,
+            effects: None,
         }
     }
 
@@ -187,6 +207,7 @@ impl Kernel {
             kernel: self.clone(),
             source: BranchSource::Restore(checkpoint),
             start_mode: StartMode::Running,
+            effects: None,
         }
     }
 
@@ -207,7 +228,7 @@ impl Kernel {
             Some(fact) => Some(self.end_of_commit(from, fact).await?),
             None => None,
         };
-        self.copy_at(from, at, StartMode::Running).await
+        self.copy_at(from, at, (StartMode::Running, None)).await
     }
 
     /// The last fact of a process in the commit that holds `fact`.
@@ -238,12 +259,16 @@ impl Kernel {
         &self,
         from: Pid,
         at: Option<FactNumber>,
-        start_mode: StartMode,
+        (start_mode, effects): (StartMode, Option<EffectPolicy>),
     ) -> Result<Process, KernelError> {
         let loaded = self.load_process(from, at, LoadPurpose::Run).await?;
         let program = loaded.state.program().clone();
         let at = loaded.last_fact;
-        let image = with_start_mode(image_of_copy(loaded.state.image(), now_ms()), start_mode);
+        // The state may be one of the past: what the original did since lies beyond it.
+        let origin = self.load_process(from, None, LoadPurpose::Inspect).await;
+        let origin = origin.as_ref().ok().map(|origin| origin.state.effects());
+        let image = with_effects_of(loaded.state.image(), origin, effects);
+        let image = with_start_mode(image_of_copy(image, now_ms()), start_mode);
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
     }
@@ -292,7 +317,7 @@ impl Kernel {
         pid: Pid,
         cut: BranchCut,
         guard: Option<CheckpointGuard>,
-        start_mode: StartMode,
+        (start_mode, effects): (StartMode, Option<EffectPolicy>),
     ) -> Result<Process, KernelError> {
         let top_pid = match &cut {
             BranchCut::Checkpoint(checkpoint) => checkpoint.pid,
@@ -317,7 +342,7 @@ impl Kernel {
             let ProcessTree { root, rows, .. } = process_tree;
             let temp_files = consistent_cut::temp_files_at(store, context, root, &cut)?;
             Ok((
-                consistent_cut::processes_at(store, context, rows, &cut, start_mode)?,
+                consistent_cut::processes_at(store, context, rows, &cut, (start_mode, effects))?,
                 temp_files,
             ))
         });

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use dormouse_kernel::process::{HostContext, HostTool};
+use dormouse_kernel::process::{Attendance, HostContext, HostTool};
 use dormouse_proto::budget::Price;
+use dormouse_proto::effect::RepeatRule;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Reach;
 use ractor::Actor;
@@ -49,6 +50,7 @@ pub struct KernelBuilder {
     resident_bytes: Option<u64>,
     limits: Limits,
     recovery: Recovery,
+    attendance: Attendance,
 }
 
 impl Default for KernelBuilder {
@@ -79,6 +81,7 @@ impl Default for KernelBuilder {
             resident_bytes: None,
             limits,
             recovery: Recovery::default(),
+            attendance: Attendance::Attended,
         }
     }
 }
@@ -131,6 +134,15 @@ impl KernelBuilder {
     /// Like [`price`](Self::price), for many models.
     pub fn prices(mut self, prices: impl IntoIterator<Item = (String, Price)>) -> Self {
         self.prices.extend(prices);
+        self
+    }
+
+    /// States that nobody answers the calls that are held. A call that repeats what its process did
+    /// beyond a point that it went back to then gets the recorded answer, unless a policy says
+    /// otherwise. Without a store a kernel is always unattended in this sense. Rules of
+    /// `tools.ask`, and the policy `ask` where it is named, hold calls all the same.
+    pub fn unattended(mut self) -> Self {
+        self.attendance = Attendance::Unattended;
         self
     }
 
@@ -303,6 +315,11 @@ impl KernelBuilder {
                 tools: host_tools(&self.tools),
                 environment: environment::standard_env_info(),
                 prices: self.prices,
+                repeat_rules: repeat_rules(&self.tools),
+                attendance: match has_store {
+                    true => self.attendance,
+                    false => Attendance::Unattended,
+                },
             }),
             models: self.models,
             providers: self.providers,
@@ -386,6 +403,13 @@ struct ClaimedStore {
     losses: Vec<String>,
     /// Losses that a repair has acknowledged.
     acknowledged_losses: Vec<String>,
+}
+
+fn repeat_rules(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, RepeatRule> {
+    let tools = tools.values();
+    tools
+        .map(|tool| (tool.spec().name, tool.repeat_rule()))
+        .collect()
 }
 
 fn host_tools(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, HostTool> {

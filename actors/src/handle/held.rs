@@ -83,6 +83,18 @@ impl Kernel {
         self.answer_held(call, Verdict::Approve { args }).await
     }
 
+    /// Answers a held call that repeats an effect ([`HoldReason::Repeats`]) with the answer that was
+    /// recorded for the effect. The call does not run.
+    ///
+    /// # Errors
+    /// As [`approve`](Self::approve); [`ProcessError::NotAnswered`] for a call that repeats no
+    /// effect which is known.
+    ///
+    /// [`HoldReason::Repeats`]: dormouse_proto::record::HoldReason::Repeats
+    pub async fn recall(&self, call: ProcessCallId) -> Result<(), KernelError> {
+        self.answer_held(call, Verdict::Recall).await
+    }
+
     /// Refuses a held call: it does not run, and the model reads why.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_kernel::process::{HostRequest, Input, Signal, State, image_of_copy};
+use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::model::{ModelError, ModelErrorKind, TokenCount};
@@ -230,6 +231,21 @@ impl Process {
             request: HostRequest::Goto { position, message },
         })
         .await
+    }
+
+    /// Names what happens to later calls of this process that repeat what it did beyond a point that
+    /// it went back to ([`goto`](Self::goto), [`restore`](Self::restore)), in place of the policies
+    /// of its program and tools. `None` makes those hold again. Calls that are held stay so.
+    ///
+    /// # Errors
+    /// [`ProcessError::Busy`](crate::ProcessError::Busy),
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended).
+    pub async fn set_effect_policy(&self, policy: Option<EffectPolicy>) -> Result<(), KernelError> {
+        let request = |request_id| Input::Host {
+            request_id,
+            request: HostRequest::SetEffectPolicy(policy),
+        };
+        self.request_answer(request).await.map(drop)
     }
 
     /// Creates an independent process, without a parent, that continues from the present state of

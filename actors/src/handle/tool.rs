@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dormouse_proto::effect::RepeatRule;
 use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
 use schemars::JsonSchema;
@@ -38,6 +39,7 @@ use crate::ports::{OutputSink, Tool, ToolError};
 pub struct FnTool<F, A> {
     spec: ToolSpec,
     policy: ToolPolicy,
+    repeat: RepeatRule,
     function: F,
     /// The argument type is `()`: the schema is an empty object, and so are the arguments that a
     /// model sends.
@@ -74,6 +76,7 @@ impl<F, A: JsonSchema> FnTool<F, A> {
         Self {
             spec,
             policy: ToolPolicy::default(),
+            repeat: RepeatRule::default(),
             function,
             has_no_arguments,
             arguments: PhantomData,
@@ -105,6 +108,14 @@ impl<F, A> FnTool<F, A> {
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.policy.idempotent = true;
+        self
+    }
+
+    /// How repeated calls are recognised after the process went back to an earlier point, and what
+    /// happens to them.
+    #[must_use]
+    pub fn repeat_rule(mut self, rule: RepeatRule) -> Self {
+        self.repeat = rule;
         self
     }
 
@@ -195,6 +206,10 @@ impl<F: Function<A>, A: DeserializeOwned + 'static> Tool for FnTool<F, A> {
 
     fn policy(&self) -> ToolPolicy {
         self.policy
+    }
+
+    fn repeat_rule(&self) -> RepeatRule {
+        self.repeat.clone()
     }
 
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_content::{CappedBuffer, CappedBytes};
+use dormouse_proto::effect::RepeatRule;
 use dormouse_proto::tool::{Attachment, Progress, ToolPolicy, ToolSpec};
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
@@ -17,6 +18,13 @@ pub trait Tool: Send + Sync + 'static {
 
     /// The access, deadline and output cap of the tool, and whether a call may be repeated.
     fn policy(&self) -> ToolPolicy;
+
+    /// How a repeated call is recognised, and what happens to it, after the process went back to an
+    /// earlier point: which arguments may differ, or which ones alone count. By default all
+    /// arguments count. A program can say otherwise (`[tools.effects]`).
+    fn repeat_rule(&self) -> RepeatRule {
+        RepeatRule::default()
+    }
 
     /// Runs the tool once. `args` is JSON text as the model wrote it; the output goes into `out`.
     /// Dropping the future abandons the call, and nothing that the tool started may outlive it.

@@ -95,6 +95,7 @@ async fn build_own_result(process: &Process, answer: Answer) -> CallToolResult {
         text,
         is_error,
         media,
+        opened: _,
     } = answer;
     let mut content = Vec::with_capacity(1 + media.len());
     if !text.is_empty() || media.is_empty() {

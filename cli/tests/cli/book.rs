@@ -71,6 +71,11 @@ fn approval_does_what_it_says() {
 }
 
 #[test]
+fn the_walk_with_the_fence_does_what_it_says() {
+    assert_eq!(run_chapter("docs/fence.md"), (4, 4));
+}
+
+#[test]
 fn the_walk_with_alarms_does_what_it_says() {
     let (ran, compared) = run_chapter("docs/alarms.md");
     assert_eq!((ran, compared), (3, 2));

@@ -175,6 +175,12 @@ impl Content {
     }
 }
 
+/// The BLAKE3 hash of bytes that are no content.
+#[must_use]
+pub fn hash_bytes(bytes: &[u8]) -> ContentHash {
+    ContentHash(*blake3::hash(bytes).as_bytes())
+}
+
 impl PartialEq for Content {
     fn eq(&self, other: &Self) -> bool {
         if Arc::ptr_eq(&self.inner, &other.inner) {

@@ -23,6 +23,8 @@
 //! * CALL-2: a tool that is not idempotent never runs twice for one call.
 //! * MAIL-1: a message is delivered once.
 //! * HELD-1: no held call begins unanswered, and an answer applies to one call of one process.
+//! * FENCE-1: no effect beyond a point that a process went back to is done again, unless a policy or
+//!   a person said so.
 //! * ALARM-1: a time of an alarm is reported once.
 //! * REOPEN-1: an ended process runs only after one fact that opened it again, and its parent hears
 //!   of each of its ends once.
@@ -43,11 +45,13 @@ mod copy;
 mod decide;
 mod diff;
 mod effect;
+mod effect_log;
 mod envelope;
 mod environment;
 mod evolve;
 mod fact_summary;
 mod fallback;
+mod fence;
 mod goto;
 mod held;
 mod hibernation;
@@ -86,6 +90,7 @@ pub use copy::{StartMode, image_of_branch, image_of_copy, with_start_mode};
 pub use decide::{Decision, decide, record_verdict};
 pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
 pub use effect::{Child, Effect, Report, Work};
+pub use effect_log::with_effects_of;
 pub use envelope::{
     Envelope, PendingMessage, PlacedDescriptor, PlacedEnvelope, TransferredDescriptor,
 };
@@ -105,7 +110,7 @@ pub use reopening::{EndedChild, EndedProcess, Reopening, check_exit};
 pub use reply::PlacedReply;
 pub use spawn::NewChild;
 pub use state::{State, StateError};
-pub use toolbox::{HostContext, HostTool, Tools};
+pub use toolbox::{Attendance, HostContext, HostTool, Tools};
 pub use turn_end::{InputProgress, TurnEnd, TurnSearch};
 pub use waiting::WaitArguments;
 

@@ -145,7 +145,7 @@ fn access_level(word: &str) -> Option<Access> {
 }
 
 /// Whether the model may have a tool of this name. The tools of a server are not known yet.
-fn is_enabled(name: &str, tools: &[EnabledTool], servers: &[EnabledServer]) -> bool {
+pub(super) fn is_enabled(name: &str, tools: &[EnabledTool], servers: &[EnabledServer]) -> bool {
     let is_named = |tool: &EnabledTool| tool.name == name || tool.called() == name;
     tools.iter().any(is_named) || servers.iter().any(|server| server.may_provide(name))
 }

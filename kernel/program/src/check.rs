@@ -14,7 +14,9 @@ use super::kernel_tool::KnownTools;
 use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
 use super::preload::{Preload, PreloadPart};
 use super::server_tools::OwnTools;
-use super::{ask, ca_file, command, descriptors, prices, result, server_tools, servers, tools};
+use super::{
+    ask, ca_file, command, descriptors, effects, prices, result, server_tools, servers, tools,
+};
 
 /// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
 /// contains no error afterwards.
@@ -46,6 +48,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
     };
     let diagnostics = &mut compilation.diagnostics;
     let ask_rules = ask::check(&file.tools.ask, &tools, &servers, diagnostics);
+    let effects = effects::check(&file.tools.effects, &tools, &servers, diagnostics);
     let provider_tools = server_tools::check(&file.tools, &file.model, own, diagnostics);
     let models = choose_models(file.model, compilation);
     let preloads = read_preloads(&file.preload, compilation);
@@ -72,6 +75,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
         tools,
         ask_rules,
         ask_expires_ms: file.tools.ask_expires_ms,
+        effects,
         provider_tools_elsewhere: server_tools::for_other_providers(&provider_tools),
         provider_tools: Arc::new(provider_tools),
         commands,

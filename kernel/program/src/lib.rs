@@ -43,6 +43,7 @@ mod check;
 mod command;
 mod compile;
 mod descriptors;
+mod effects;
 mod finding;
 
 mod kernel_tool;

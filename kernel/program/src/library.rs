@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use dormouse_proto::budget::{Budget, Price};
 use dormouse_proto::command::Command;
 use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::effect::{EffectPolicy, RepeatRule};
 use dormouse_proto::program::{
     BudgetSection, CacheTtl, ContextSection, Demo, DescriptorSection, EnvironmentChoice, Expansion,
     Limits, Provider, Span,
@@ -19,6 +20,7 @@ use serde_json::{Map, Value};
 
 use super::ask::{AskRule, AskedCall};
 use super::bundle::Bundle;
+use super::effects::EffectRules;
 use super::finding::{Source, named_source};
 use super::preload::Preload;
 use super::result::ResultChoice;
@@ -43,6 +45,7 @@ pub(super) struct CheckedProgram {
     pub(super) tools: Vec<EnabledTool>,
     pub(super) ask_rules: Vec<AskRule>,
     pub(super) ask_expires_ms: Option<u64>,
+    pub(super) effects: EffectRules,
     /// What requests to the provider of the first model say about tools.
     pub(super) provider_tools: Arc<ProviderTools>,
     /// What requests to other providers say.
@@ -250,6 +253,19 @@ impl Program {
     pub fn ask_rule(&self, call: &AskedCall<'_>) -> Option<&AskRule> {
         let mut rules = self.checked_program().ask_rules.iter();
         rules.find(|rule| rule.matches(call))
+    }
+
+    /// The policy for calls that repeat an effect, for tools without a rule of their own.
+    #[must_use]
+    pub fn effect_policy(&self) -> Option<EffectPolicy> {
+        self.checked_program().effects.policy
+    }
+
+    /// The rule of `tools.effects` for a tool: by the name by which the model calls it (`called`),
+    /// or by which the program refers to it (`name`).
+    #[must_use]
+    pub fn repeat_rule(&self, called: &str, name: &str) -> Option<&RepeatRule> {
+        self.checked_program().effects.rule(called, name)
     }
 
     /// The time after which a held call is refused, in milliseconds; `None` if it waits without

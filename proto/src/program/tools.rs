@@ -3,8 +3,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    AskEntry, CommandSection, Duration, MAX_LONG_DURATION_MS, Named, Node, Reader, Rules, Section,
-    SelectedMcpTools, Span, Value, WithSpan,
+    AskEntry, CommandSection, Duration, EffectsSection, MAX_LONG_DURATION_MS, Named, Node, Reader,
+    Rules, Section, SelectedMcpTools, Span, Value, WithSpan,
 };
 use crate::tool::Access;
 
@@ -29,6 +29,9 @@ pub struct ToolsSection {
     /// given, such a call waits without limit.
     #[key(name = "ask_expires", with = Duration, range = 1..=MAX_LONG_DURATION_MS)]
     pub ask_expires_ms: Option<u64>,
+    /// What happens to calls that repeat an effect beyond a point that the process went back to, by
+    /// a branch, a restore or `goto`: a policy, or a table of `policy` and `tool`.
+    pub effects: EffectsSection,
     /// Programs of the host as tools. They are started without a shell, and the user has to permit
     /// each program.
     #[key(name = "command", max_items = MAX_TOOLS)]

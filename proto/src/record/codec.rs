@@ -66,6 +66,16 @@ const ADDED_FIELDS: &[AddedFields] = &[
         since: 2,
         fields_before: 7,
     },
+    AddedFields {
+        of: "Answer",
+        since: 2,
+        fields_before: 3,
+    },
+    AddedFields {
+        of: "ExternalTool",
+        since: 2,
+        fields_before: 4,
+    },
 ];
 
 /// The number of fields that a struct has in a payload of `version`; `fields` today.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Annotation, Caller, CompactedMessages, Entry, Hold, Image, ReopenedChild};
 use crate::alarm::{Alarm, AlarmId};
 use crate::budget::{Change, Ledger};
+use crate::effect::EffectPolicy;
 use crate::id::{CallId, CheckpointId, FdId, Pid};
 use crate::mail::Sender;
 use crate::message::{Block, Message};
@@ -244,6 +245,19 @@ pub enum CallFact {
         call: CallId,
         /// The arguments that run in place of those of the model; `None` if they are unchanged.
         edited: Option<EditedArguments>,
+    },
+    /// A call repeats an effect beyond a point that the process went back to. It does not run, and
+    /// its answer is the recorded one.
+    Recalled {
+        /// Id of the call.
+        call: CallId,
+        /// Number of the effect in the log of effects.
+        effect: u32,
+    },
+    /// The policy for calls that repeat effects was named, for this process.
+    EffectPolicySet {
+        /// The policy; `None` if that of the program holds.
+        policy: Option<EffectPolicy>,
     },
 }
 
@@ -510,6 +524,8 @@ impl CallFact {
             Self::ToolReturned { .. } => "tool_returned",
             Self::Held { .. } => "held",
             Self::Approved { .. } => "approved",
+            Self::Recalled { .. } => "effect_recalled",
+            Self::EffectPolicySet { .. } => "effect_policy_set",
         }
     }
 }

@@ -12,7 +12,7 @@
 
 /// Prefixes of the names of all kernel elements. Within a kernel element, text must not contain one
 /// of them directly after `<` or `</`.
-pub const ELEMENT_PREFIXES: [&str; 29] = [
+pub const ELEMENT_PREFIXES: [&str; 30] = [
     "fd_",
     "preview",
     "omitted",
@@ -41,6 +41,7 @@ pub const ELEMENT_PREFIXES: [&str; 29] = [
     "budget_",
     "compacted_",
     "edited_",
+    "recorded_",
     "result_due",
 ];
 
@@ -52,7 +53,7 @@ const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 /// elements imitates the kernel if it contains one of these as a tag; `<reference>` and
 /// `<MessageList>` are ordinary. `section`, `summary` and `details` are not listed, since HTML has
 /// them and the kernel writes them only within its elements.
-const ELEMENT_NAMES: [&str; 60] = [
+const ELEMENT_NAMES: [&str; 61] = [
     "fd_attachment",
     "fd_attachments",
     "fd_content",
@@ -105,6 +106,7 @@ const ELEMENT_NAMES: [&str; 60] = [
     "compacted_messages",
     "edited_arguments",
     "edited_json",
+    "recorded_answer",
     "result_due",
     "preview",
     "omitted",

@@ -10,11 +10,12 @@ use super::{Held, Violation, ensure};
 use crate::world::World;
 
 /// How an answer begins that no tool gave: it was refused, or its call was given up.
-const PLAIN: [&str; 4] = [
+const PLAIN: [&str; 5] = [
     "Interrupted",
     "Access denied",
     "No model is asked",
     "Refused",
+    "Not run: ",
 ];
 
 /// How an answer begins that a tool of the kernel gives.
@@ -53,11 +54,16 @@ impl World {
             return self.xml_of(after, &answer.text, Must::Nothing);
         };
         let is_ours = syscall::tool(&tool).is_some_and(|tool| tool.group != Group::Processes);
-        let is_plain = PLAIN.iter().any(|plain| answer.text.starts_with(plain))
-            || answer.text.starts_with("There is no tool");
+        // A recorded answer follows a notice that says so.
+        let text = match answer.text.split_once("</recorded_answer>\n") {
+            Some((notice, text)) if notice.starts_with("<recorded_answer ") => text,
+            _ => &answer.text,
+        };
+        let is_plain = PLAIN.iter().any(|plain| text.starts_with(plain))
+            || text.starts_with("There is no tool");
         self.xml_of(
             after,
-            &answer.text,
+            text,
             if is_ours && !is_plain {
                 Must::Parse
             } else {

@@ -6,7 +6,7 @@ use dormouse_kernel::process::{ChildEvent, Completion, Fact, HostRequest, Image,
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{
-    AlarmFact, CallFact, ChildFact, DescriptorFact, Entry, MailFact, Phase, TurnFact,
+    AlarmFact, CallFact, ChildFact, DescriptorFact, EffectOutcome, Entry, MailFact, Phase, TurnFact,
 };
 use dormouse_proto::temp_file::TempFileReply;
 
@@ -179,6 +179,7 @@ fn of_request(request: &HostRequest, mut found: ReadResult<'_>) {
         HostRequest::AnswerHeld { .. }
         | HostRequest::Cancel
         | HostRequest::CancelAlarm(_)
+        | HostRequest::SetEffectPolicy(_)
         | HostRequest::Restore(_)
         | HostRequest::ReplaceTools { .. } => {}
     }
@@ -237,6 +238,12 @@ pub(super) fn of_image(image: &Image, mut found: ReadResult<'_>) {
         .for_each(|message| of_message(message, found));
     for (_, entry) in &image.table {
         of_entry(entry, found);
+    }
+    for effect in &image.effects.effects {
+        if let EffectOutcome::Answered { answer, opened } = &effect.outcome {
+            tokens_in(&answer.text, &mut found);
+            opened.iter().for_each(|(_, entry)| of_entry(entry, found));
+        }
     }
     if let Phase::Acting { pending_calls, .. } = &image.phase {
         for pending_call in pending_calls {

@@ -10,7 +10,9 @@ use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Priority;
-use dormouse_proto::record::{Control, Entry, Lifetime, OutputTotals, Phase, ResultProgress};
+use dormouse_proto::record::{
+    Control, EffectLog, Entry, Lifetime, OutputTotals, Phase, ResultProgress,
+};
 use dormouse_proto::tool::Access;
 use dormouse_proto::user_input::UserInput;
 use imbl::Vector;
@@ -153,6 +155,7 @@ pub fn initial_image(
         result: ResultProgress::default(),
         alarms: Vec::new(),
         alarms_set: 0,
+        effects: EffectLog::new(),
     };
     if !program.environment().needs_gathering() {
         add_environment(

@@ -364,6 +364,7 @@ fn fork_image(state: &State) -> Image {
         // The alarms of the parent wake the parent. Numbers continue, since the child's history
         // names those of the parent.
         alarms: Vec::new(),
+        effects: state.effects.of_child(),
         ..state.image()
     }
 }

@@ -6,6 +6,7 @@
 use dormouse_proto::record::{Control, Phase};
 
 use super::Image;
+use super::effect_log::log_of_new_process;
 use super::held::hold_anew;
 use crate::budget::Account;
 
@@ -21,19 +22,21 @@ pub enum StartMode {
 /// The image of a copy at `now_ms`. A copy of an ended process is idle; any other copy continues in
 /// its phase, even if the original was stopped. Limits and usage are kept, children are not. The
 /// epoch rises, since the calls in flight belong to the original. Calls that a person was asked about
-/// are held anew.
+/// are held anew. For an image of the past, [`with_effects_of`](super::with_effects_of) comes first.
 #[must_use]
 pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
     let phase = match image.phase {
         Phase::Ended { .. } => Phase::Idle,
-        phase => hold_anew(phase, now_ms),
+        ref phase => hold_anew(phase.clone(), now_ms),
     };
+    let effects = log_of_new_process(&image);
     let budget = Account::as_root(image.budget, now_ms);
     Image {
         control: Control::Running,
         epoch: image.epoch + 1,
         budget,
         phase,
+        effects,
         ..image
     }
 }
@@ -43,6 +46,7 @@ pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
 /// asked about are held anew.
 #[must_use]
 pub fn image_of_branch(mut image: Image, now_ms: u64, start_mode: StartMode) -> Image {
+    image.effects = log_of_new_process(&image);
     image.phase = hold_anew(image.phase, now_ms);
     with_start_mode(image, start_mode)
 }

@@ -137,6 +137,11 @@ impl Draft {
         self.facts
     }
 
+    /// The facts so far.
+    pub(super) fn facts(&self) -> &[Fact] {
+        &self.facts
+    }
+
     /// Whether the decision has recorded anything.
     pub(super) fn has_facts(&self) -> bool {
         !self.facts.is_empty()
@@ -201,6 +206,7 @@ impl Draft {
             HostRequest::AnswerHeld { call, verdict } => {
                 self.answer_held_call(request_id, call, verdict)
             }
+            HostRequest::SetEffectPolicy(policy) => self.set_effect_policy(request_id, policy),
             HostRequest::Cancel => self.cancel_request(&request_id),
             HostRequest::CancelAlarm(id) => self.cancel_alarm_for_host(request_id, id),
             HostRequest::Goto { position, message } => {
@@ -292,6 +298,7 @@ impl Draft {
                     | HostRequest::AnswerHeld { .. }
                     | HostRequest::Goto { .. }
                     | HostRequest::CancelAlarm(_)
+                    | HostRequest::SetEffectPolicy(_)
                     | HostRequest::Restore(_),
             }
             | Input::Placed(

@@ -12,13 +12,14 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{StopReason, Usage};
 use dormouse_proto::record::{
     AlarmFact, Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages, Control,
-    ControlFact, DescriptorFact, EditedArguments, Entry, Gate, Lifetime, MailFact, PendingCall,
-    Phase, ResultProgress, TurnFact,
+    ControlFact, DescriptorFact, EditedArguments, Entry, Gate, Hold, Lifetime, MailFact,
+    PendingCall, Phase, ResultProgress, TurnFact,
 };
 use dormouse_proto::server_tool::container_note;
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
 
+use super::effect_log::{go_back_to_message, gone_back, void_verdict};
 use super::state::alarms_by_id;
 use super::{Fact, Image, State};
 use crate::budget::Account;
@@ -218,7 +219,8 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             }
         }
         CallFact::ToolCalled { call } => {
-            update_pending_call(state, *call, |pending_call| pending_call.started = true)
+            update_pending_call(state, *call, |pending_call| pending_call.started = true);
+            state.record_effect(*call);
         }
         CallFact::ToolReturned {
             call,
@@ -229,14 +231,17 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
                 .output_totals
                 .produced_chars
                 .saturating_add(*produced_chars);
+            state.record_outcome(*call, answer);
             update_pending_call(state, *call, |pending_call| {
                 pending_call.answer = Some(answer.clone())
             });
             finish_calls(state);
         }
-        CallFact::Held { call, hold } => update_pending_call(state, *call, |pending_call| {
-            pending_call.gate = Some(Gate::Held(hold.clone()))
-        }),
+        CallFact::Held { call, hold } => {
+            update_pending_call(state, *call, |pending_call| hold_call(pending_call, hold))
+        }
+        CallFact::Recalled { call, effect } => state.record_recall(*call, *effect),
+        CallFact::EffectPolicySet { policy } => state.effects.policy = *policy,
         CallFact::Approved { call, edited } => update_pending_call(state, *call, |pending_call| {
             approve(pending_call, edited.as_ref())
         }),
@@ -376,6 +381,12 @@ fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
             stop_reason: Some(stop),
         };
     }
+}
+
+/// Holds a call. An approval that it had, and the change that came with it, are void.
+fn hold_call(pending_call: &mut PendingCall, hold: &Hold) {
+    void_verdict(pending_call);
+    pending_call.gate = Some(Gate::Held(hold.clone()));
 }
 
 /// Approves a held call. The tool use in the conversation keeps the arguments of the model.
@@ -542,6 +553,7 @@ fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
 /// Appends the message of a goto to message `to`, which is now the last one.
 fn append_after_goto(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
+    go_back_to_message(&mut state.effects, to);
     state.request_tokens = 0;
     state.recount_server_tool_calls();
     state.table.drop_notes_after(to);
@@ -584,11 +596,13 @@ fn compact(
 }
 
 /// Restores the process to `image` and appends `message`. The epoch rises, counters continue, and
-/// usage, receipts and waiting mail are kept. The alarms that were open are open again. If the host restores a session that was idle at the
-/// checkpoint, the session is idle again; otherwise the model is called next.
+/// usage, receipts and waiting mail are kept. The alarms that were open are open again. Effects after
+/// the checkpoint lie beyond it. If the host restores a session that was idle at the checkpoint,
+/// the session is idle again; otherwise the model is called next.
 fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.restores = state.restores.saturating_add(1);
+    state.effects = gone_back(image, &state.effects);
     let older_children = state
         .background
         .iter()

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::FdId;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message};
@@ -53,7 +54,15 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Call(CallFact::Held { call, hold }) => match &hold.reason {
             HoldReason::Rule { rule } => format!("{call}: {}", truncated(rule)),
             HoldReason::Question => format!("{call}: question"),
+            HoldReason::Repeats { effect } => match effect {
+                Some(effect) => format!("{call}: repeats {}", effect.call),
+                None => format!("{call}: may repeat what is not known"),
+            },
         },
+        Fact::Call(CallFact::Recalled { call, effect }) => format!("{call}: effect {effect}"),
+        Fact::Call(CallFact::EffectPolicySet { policy }) => {
+            policy.map_or("program", EffectPolicy::word).to_owned()
+        }
         Fact::Call(CallFact::Approved { call, edited }) => match edited {
             Some(edited) => format!("{call}: with {}", truncated(&edited.args)),
             None => call.to_string(),

@@ -46,6 +46,8 @@ pub enum Verdict {
         /// Why, for the model; may be empty.
         why: String,
     },
+    /// The call does not run and gets the recorded answer of the effect that it repeats.
+    Recall,
     /// The answer to a question.
     Answer {
         /// The value. It must be one of the choices, or match the schema of the question.
@@ -89,6 +91,12 @@ pub enum VerdictError {
         /// Name of its tool, as given to the model.
         tool: Arc<str>,
     },
+    /// The call repeats no known effect.
+    #[error(
+        "call {0} repeats no effect that is known, so that there is no recorded answer: approve or \
+         refuse it"
+    )]
+    NoRecordedAnswer(CallId),
     /// The arguments of the person are not JSON. The text is that of the parser.
     #[error("the edited arguments are not JSON: {0}")]
     EditNotJson(String),
@@ -180,16 +188,21 @@ impl Draft {
         let holds: Vec<_> = open
             .filter_map(|pending_call| Some((pending_call.call, self.hold_reason(pending_call)?)))
             .collect();
-        let expires_ms = self.state.program.ask_expires_ms();
         for (call, reason) in holds {
-            let hold = Hold {
-                reason,
-                since_ms: self.now_ms,
-                expires_ms: expires_ms.map(|after| self.now_ms.saturating_add(after)),
-            };
-            self.emit(CallFact::Held { call, hold });
-            self.schedule(Effect::Report(Report::Held { call }));
+            self.hold_call(call, reason);
         }
+    }
+
+    /// Holds a call that has not begun.
+    pub(super) fn hold_call(&mut self, call: CallId, reason: HoldReason) {
+        let expires_ms = self.state.program.ask_expires_ms();
+        let hold = Hold {
+            reason,
+            since_ms: self.now_ms,
+            expires_ms: expires_ms.map(|after| self.now_ms.saturating_add(after)),
+        };
+        self.emit(CallFact::Held { call, hold });
+        self.schedule(Effect::Report(Report::Held { call }));
     }
 
     /// Why a call has to wait for a person; `None` if it may begin, or is refused without asking:
@@ -264,6 +277,16 @@ impl Draft {
             Verdict::Answer { .. } if !is_question => {
                 let tool = pending_call.tool;
                 return Err(VerdictError::NoQuestion { call, tool });
+            }
+            Verdict::Recall => {
+                let HoldReason::Repeats {
+                    effect: Some(effect),
+                } = &hold.reason
+                else {
+                    return Err(VerdictError::NoRecordedAnswer(call));
+                };
+                self.recall_effect(call, effect.number);
+                None
             }
             Verdict::Approve { args } => {
                 let edited = args.map(|args| edited_arguments(&pending_call, &args));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_proto::alarm::AlarmId;
+use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{ReachableProcess, Sender};
@@ -138,6 +139,8 @@ pub enum HostRequest {
     CancelAlarm(AlarmId),
     /// Restore the process to a checkpoint.
     Restore(Box<CheckpointImage>),
+    /// Name the policy for calls that repeat effects; `None`: that of the program.
+    SetEffectPolicy(Option<EffectPolicy>),
 }
 
 /// The outcome of a [`Work`](super::Work) or of a read.

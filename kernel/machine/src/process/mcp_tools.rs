@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use dormouse_proto::effect::RepeatRule;
 use dormouse_proto::record::Fact;
 use dormouse_proto::server::OfferedTool;
 use dormouse_proto::tool::{Answer, ExternalTool, ToolSpec};
@@ -218,6 +219,7 @@ impl ToolList {
             server,
             name,
             policy,
+            repeat: RepeatRule::default(),
         });
         self.specs.push(spec);
     }

@@ -15,8 +15,8 @@ use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{
-    CallFact, CompactedMessages, Control, Entry, Lifetime, OutputTotals, PendingCall, Phase,
-    ReopenedChild, ResultProgress,
+    CallFact, CompactedMessages, Control, EffectLog, Entry, Lifetime, OutputTotals, PendingCall,
+    Phase, ReopenedChild, ResultProgress,
 };
 use dormouse_proto::tool::{Access, Answer, ExternalTool, ToolSpec};
 use imbl::{OrdMap, Vector};
@@ -102,6 +102,8 @@ pub struct State {
     pub(super) reopenings: u32,
     /// Children that were opened again, keyed by the call that created each and the index in it.
     pub(super) reopened_children: OrdMap<(CallId, u32), ReopenedChild>,
+    /// What the process did outside of itself.
+    pub(super) effects: EffectLog<Content>,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -215,9 +217,13 @@ impl State {
                 .into_iter()
                 .map(|child| ((child.call, child.index), child))
                 .collect(),
+            effects: image.effects,
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
+        // An image of a version that recorded no effects: they are known from here on.
+        let last_message = u32::try_from(state.last_message_number()).unwrap_or(u32::MAX);
+        state.effects.begins_after.get_or_insert(last_message);
         state.recount_server_tool_calls();
         state.update_message_descriptors();
         Ok(state)
@@ -313,6 +319,7 @@ impl State {
             alarms_set: self.alarms_set,
             reopenings: self.reopenings,
             reopened_children: self.reopened_children.values().copied().collect(),
+            effects: self.effects.clone(),
         }
     }
 
@@ -652,6 +659,8 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
         image.result.failed_attempts,
         image.alarms_set,
         image.reopenings,
+        image.effects.dropped,
+        image.effects.own_from,
     ];
     match counts.into_iter().find(|count| *count > MAX_COUNT) {
         Some(count) => Err(StateError::Count { count }),

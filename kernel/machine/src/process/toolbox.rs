@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_proto::budget::Price;
+use dormouse_proto::effect::RepeatRule;
 use dormouse_proto::tool::{Access, ExternalTool, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
@@ -32,6 +33,20 @@ pub struct HostContext {
     pub environment: BTreeMap<String, String>,
     /// Default prices by model name, for programs that set none.
     pub prices: BTreeMap<String, Price>,
+    /// How repeated calls of registered tools are recognised, by name of the tool.
+    pub repeat_rules: BTreeMap<Arc<str>, RepeatRule>,
+    /// Whether somebody can answer calls that are held.
+    pub attendance: Attendance,
+}
+
+/// Whether somebody can answer calls that are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attendance {
+    /// Somebody can.
+    #[default]
+    Attended,
+    /// Nobody can.
+    Unattended,
 }
 
 impl HostContext {
@@ -43,6 +58,8 @@ impl HostContext {
             tools: BTreeMap::new(),
             environment: BTreeMap::new(),
             prices: BTreeMap::new(),
+            repeat_rules: BTreeMap::new(),
+            attendance: Attendance::Attended,
         }
     }
 }
@@ -402,12 +419,14 @@ fn find_tool(
             .get(name)
             .map(|tool| (tool.spec.clone(), tool.policy))?,
     };
+    let repeat = host.repeat_rules.get(name).filter(|_| command.is_none());
     let name = spec.name.clone();
     let external = ExternalTool {
         name_for_model: name.clone(),
         server: None,
         name,
         policy,
+        repeat: repeat.cloned().unwrap_or_default(),
     };
     Some((BoundTool::External(external), policy.access, spec))
 }

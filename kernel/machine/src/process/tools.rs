@@ -13,10 +13,10 @@ use dormouse_proto::record::{CallFact, Caller, DescriptorFact, PendingCall, Phas
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, ExternalTool, ToolOutput};
 
-use super::Effect;
 use super::decide::Draft;
 use super::read::ReadPurpose;
 use super::toolbox::BoundTool;
+use super::{Effect, Fact};
 use crate::table::attachment::{MAX_ATTACHMENTS, NewAttachment};
 use crate::table::placement::PlacedOutput;
 use crate::tool::{
@@ -63,9 +63,13 @@ impl Draft {
             return;
         }
         let caller = self.caller();
+        self.fence_calls();
         self.hold_calls();
         // First, since what waits for a held call goes on once that call is answered.
         calls.retain(|&(call, is_started)| !(is_started && self.answer_if_unrepeatable(call)));
+        // The fence may have answered some of them.
+        let open = self.open_calls();
+        calls.retain(|(call, _)| open.iter().any(|(open, _)| open == call));
         let mut calls = calls.into_iter();
         for (call, is_started) in calls.by_ref() {
             match self.find_permitted_tool(call) {
@@ -337,6 +341,7 @@ impl Draft {
         let request_id = self.pending_call(call).id.clone();
         let caller = self.caller();
         self.state.pending_reads.finish_call_read(call);
+        let answer = self.with_opened(call, answer);
         self.emit(CallFact::ToolReturned {
             call,
             answer: answer.clone(),
@@ -345,6 +350,26 @@ impl Draft {
         if caller == Caller::Host {
             self.schedule(Effect::AnswerHost { request_id, answer });
         }
+    }
+
+    /// Adds the descriptors that this decision opened for the call, if its effect is recorded.
+    fn with_opened(&self, call: CallId, answer: Answer) -> Answer {
+        if self.state.effect_of(call).is_none() {
+            return answer;
+        }
+        let since_answer = self
+            .facts()
+            .iter()
+            .rev()
+            .take_while(|fact| !matches!(fact, Fact::Call(CallFact::ToolReturned { .. })));
+        let mut opened: Vec<_> = since_answer
+            .filter_map(|fact| match fact {
+                Fact::Descriptor(DescriptorFact::Opened { id, .. }) => Some(id.clone()),
+                _ => None,
+            })
+            .collect();
+        opened.reverse();
+        Answer { opened, ..answer }
     }
 
     /// Continues after a call was answered. Outputs that waited for it, and calls that wait for

@@ -1,0 +1,66 @@
+//! Repeated effects: what happens to a call that would do again what was done beyond a point that
+//! the process went back to.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::program::{Keyword, Section};
+
+/// What happens to a call that repeats an effect beyond a point that the process went back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Keyword)]
+#[serde(rename_all = "lowercase")]
+pub enum EffectPolicy {
+    /// The call does not run. Its answer is the one that was recorded, and says so.
+    Recorded,
+    /// The call is held until a person decides.
+    Ask,
+    /// The call runs anew.
+    Run,
+    /// The call does not run, and is answered with an error.
+    Refuse,
+}
+
+impl EffectPolicy {
+    /// All policies.
+    pub const ALL: [Self; 4] = [Self::Recorded, Self::Ask, Self::Run, Self::Refuse];
+
+    /// The word in program files and at the command line.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Keyword::word(self)
+    }
+}
+
+impl fmt::Display for EffectPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for EffectPolicy {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let mut policies = Self::ALL.into_iter();
+        policies
+            .find(|policy| policy.word() == word)
+            .ok_or_else(|| format!("{word:?} is no policy. Valid: recorded, ask, run, refuse"))
+    }
+}
+
+/// How repeated calls of one tool are recognised, and what happens to them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
+pub struct RepeatRule {
+    /// What happens to a repeated call of the tool, in place of the policy of the program.
+    pub policy: Option<EffectPolicy>,
+    /// The arguments that may differ between two calls that do the same, such as a time or the
+    /// number of a request: names, or JSON pointers such as `/options/nonce`.
+    #[key(max_items = 64)]
+    pub volatile: Vec<String>,
+    /// The arguments that say which effect a call has: two calls with equal ones do the same,
+    /// whatever their other arguments are. Names, or JSON pointers.
+    #[key(max_items = 64)]
+    pub key: Vec<String>,
+}
