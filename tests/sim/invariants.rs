@@ -81,7 +81,7 @@ impl World {
             self.compact_1(running, before, facts, fact)?;
             self.note_return(pid, fact, running.state.last_compacted());
         }
-        self.fence_1(before, facts)?;
+        self.fence_1(before, running.last() + 1, facts)?;
         self.mail_1(before, &running.state, running.last() + 1, facts)?;
         self.alarm_1(&running.state, running.last() + 1, facts)?;
         self.fd_2(running)?;

@@ -468,17 +468,18 @@ impl World {
         let origin = Origin::Copied { from, at };
         // What the original does until now lies beyond an earlier state.
         let present = match self.running.get(&from) {
-            Some(running) => Some(running.state.clone()),
+            Some(running) => Some((running.state.clone(), running.last())),
             None => {
                 let disk = &mut self.store.disk;
                 let read = disk.read(&self.programs, from, None, From::Snapshot, self.defect);
-                read.ok().map(|(state, _)| state)
+                read.ok()
             }
         };
-        let effects = present.as_ref().map(State::effects);
+        let effects = present.as_ref().map(|(state, _)| state.effects());
+        let known = present.as_ref().map_or(0, |(_, last)| *last);
         let image = with_effects_of(state.image(), effects, None);
         let image = image_of_copy(image, self.time_ms());
-        self.note_copy(from, at, &image);
+        self.note_copy(from, at, &image, known);
         let message = SupervisorMessage::Start {
             program: state.program().clone(),
             image: Box::new(image),

@@ -207,6 +207,7 @@ impl World {
         self.gatherings.clear();
         self.forest.clear();
         self.cut_store()?;
+        self.forget_lost_deeds();
         self.new_supervisor();
         self.check_survivors()?;
         for pid in self.supervisor.table.living() {

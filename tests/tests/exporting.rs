@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Scope;
+use dormouse::effect::EffectPolicy;
 use dormouse::export::{ExportError, ExportSummary, MaskTarget, Redact, Redaction, read_export};
 use dormouse::garbage::{CollectionRequest, UnreadablePolicy, collect};
 use dormouse::host::ExportFile;
@@ -280,7 +281,9 @@ async fn a_tree_goes_on_elsewhere_from_every_point_and_each_message_arrives_once
     for pid in (1..=3).map(Pid) {
         for at in 0..kernel.log(pid).await.unwrap().len() as u64 {
             let of = format!("the tree at fact {at} of {pid}");
-            let branch = within(kernel.branch(pid, FactNumber(at)).stopped().into_future())
+            // What follows is done again.
+            let branch = kernel.branch(pid, FactNumber(at)).stopped();
+            let branch = within(branch.effects(EffectPolicy::Run).into_future())
                 .await
                 .unwrap();
             let root = root_of(&kernel, branch.pid()).await;

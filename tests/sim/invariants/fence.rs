@@ -26,6 +26,10 @@ pub(crate) struct Deed {
     /// The tool uses that stand for it, each with the number of its message.
     uses: Vec<(Arc<str>, usize)>,
     place: Place,
+    /// Whether this process did it, and not the one that it is a copy of.
+    is_own: bool,
+    /// The fact by which it began.
+    fact: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ enum Place {
 pub(crate) type CopyKey = (Pid, FactNumber, u32);
 
 impl World {
-    pub(super) fn fence_1(&mut self, before: &State, facts: &[Fact]) -> Held {
+    pub(super) fn fence_1(&mut self, before: &State, first: u64, facts: &[Fact]) -> Held {
         let pid = before.pid();
         self.deeds_of_copy(before);
         let is_noted = |fact: &Fact| {
@@ -56,9 +60,11 @@ impl World {
             return Ok(());
         }
         let mut state = before.clone();
-        for fact in facts {
+        for (number, fact) in (first..).zip(facts) {
             match fact {
-                Fact::Call(CallFact::ToolCalled { call }) => self.note_deed(&state, *call)?,
+                Fact::Call(CallFact::ToolCalled { call }) => {
+                    self.note_deed(&state, *call, number)?;
+                }
                 Fact::Call(CallFact::Recalled { call, .. }) => self.note_recall(&state, *call)?,
                 Fact::Turn(TurnFact::WentTo { to, .. }) | Fact::WentToCompacted { to, .. } => {
                     for deed in self.deeds.entry(pid).or_default() {
@@ -78,9 +84,19 @@ impl World {
         Ok(())
     }
 
-    /// Notes what the original of a copy has done, for the copy.
-    pub(crate) fn note_copy(&mut self, from: Pid, at: FactNumber, image: &Image) {
+    /// Forgets what was about to be done and whose facts a crash took: it was not done.
+    pub(crate) fn forget_lost_deeds(&mut self) {
+        for (pid, deeds) in &mut self.deeds {
+            let last = self.store.disk.last(*pid);
+            deeds.retain(|deed| !deed.is_own || deed.fact <= last);
+        }
+    }
+
+    /// Notes what the original of a copy has done, for the copy: what it did up to fact `known`. What
+    /// it is about to do while it is copied, both do.
+    pub(crate) fn note_copy(&mut self, from: Pid, at: FactNumber, image: &Image, known: u64) {
         let mut deeds = self.deeds.get(&from).cloned().unwrap_or_default();
+        deeds.retain(|deed| !deed.is_own || deed.fact <= known);
         take_back(&mut deeds, image);
         let key = (from, at, image.effects.own_from);
         self.deeds_of_copies.insert(key, deeds);
@@ -99,24 +115,31 @@ impl World {
             }
             _ => None,
         };
-        self.deeds.insert(pid, deeds.unwrap_or_default());
+        let mut deeds = deeds.unwrap_or_default();
+        deeds.iter_mut().for_each(|deed| deed.is_own = false);
+        self.deeds.insert(pid, deeds);
     }
 
-    fn note_deed(&mut self, state: &State, call: CallId) -> Held {
+    fn note_deed(&mut self, state: &State, call: CallId, fact: u64) -> Held {
         let Some(pending_call) = call_of_model(state, call) else {
             return Ok(());
         };
         if pending_call.started || !TOOLS.contains(&&*pending_call.tool) {
             return Ok(());
         }
+        // Calls without a token may be equal by chance, and one whose facts a crash took was never
+        // made.
+        if !pending_call.args.contains('~') {
+            return Ok(());
+        }
         let pid = state.pid();
         let deeds = self.deeds.entry(pid).or_default();
-        let is_same = |deed: &Deed| {
-            let mut uses = deed.uses.iter();
-            deed.place == Place::Past && uses.any(|(id, _)| *id == pending_call.id)
-        };
-        if deeds.iter().any(is_same) {
-            // It began before a crash, which took the fact.
+        let mut own = deeds.iter_mut().filter(|deed| deed.is_own);
+        let is_this_call =
+            |deed: &&mut Deed| deed.uses.iter().any(|(id, _)| *id == pending_call.id);
+        if let Some(same) = own.find(is_this_call) {
+            // It began before a crash, which took the fact and what followed.
+            same.place = Place::Past;
             return Ok(());
         }
         if let Some(repeated) = find_beyond(deeds, pending_call) {
@@ -135,6 +158,8 @@ impl World {
             args: pending_call.args.clone(),
             uses: vec![(pending_call.id.clone(), state.last_message_number())],
             place: Place::Past,
+            is_own: true,
+            fact,
         });
         Ok(())
     }
