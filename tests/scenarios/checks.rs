@@ -86,34 +86,40 @@ impl World {
         }
     }
 
-    /// What each life told of ends fits what the store says.
+    /// What each life told of ends fits what the store says. A process that is opened again has one
+    /// end more, with the next number (REOPEN-1).
     pub(crate) fn check_lives(&self, lives: &[Life]) {
         self.check_facts(lives);
         for (at, life) in lives.iter().enumerate() {
-            let mut exits: BTreeMap<Pid, u32> = BTreeMap::new();
+            let mut exits: BTreeMap<(Pid, u32), u32> = BTreeMap::new();
             for event in &life.events {
-                if let Event::Exited { pid, .. } = event {
-                    *exits.entry(*pid).or_default() += 1;
+                match event {
+                    Event::Exited { pid, exit } => {
+                        *exits.entry((*pid, exit.reopenings)).or_default() += 1;
+                    }
+                    Event::Reopened { .. } => {
+                        self.tally.count("an ended process is opened again");
+                    }
+                    _ => {}
                 }
             }
-            let had_ended = |rows: &[ProcessRow], pid| {
-                rows.iter().any(|row| row.pid == pid && row.exit.is_some())
-            };
-            for (pid, count) in &exits {
+            for ((pid, number), count) in &exits {
                 assert!(
-                    *count == 1 && !had_ended(&life.before, *pid),
-                    "{pid} ends {count} times in life {at}"
+                    *count == 1 && !had_ended(&life.before, *pid, *number),
+                    "REOPEN-1: end {number} of {pid} is told {count} times in life {at}"
                 );
             }
             // What was told is durable; what is durable may not have been told where the kernel was
             // cut off.
             if let Some(next) = lives.get(at + 1) {
-                let told = exits.keys().find(|pid| !had_ended(&next.before, **pid));
+                let told = exits
+                    .keys()
+                    .find(|(pid, number)| !had_ended(&next.before, *pid, *number));
                 assert_eq!(told, None, "an end was told in life {at} and is gone");
             }
         }
         let last = lives.last().unwrap();
-        let mut ended: Vec<_> = last
+        let mut ended: BTreeSet<_> = last
             .before
             .iter()
             .filter(|row| row.exit.is_some())
@@ -121,9 +127,8 @@ impl World {
             .collect();
         let is_exit = |event: &&Event| matches!(event, Event::Exited { .. });
         ended.extend(last.events.iter().filter(is_exit).filter_map(Event::pid));
-        ended.sort_unstable();
-        let all: Vec<_> = self.rows.iter().map(|row| row.pid).collect();
-        assert_eq!(ended, all, "each ends once, and is told to");
+        let all: BTreeSet<_> = self.rows.iter().map(|row| row.pid).collect();
+        assert_eq!(ended, all, "each ends, and is told to");
     }
 
     /// DUR-1 and CALL-1: no fact is told twice, in any life, and what a call comes to is known
@@ -307,6 +312,14 @@ impl World {
             }
         }
     }
+}
+
+/// Whether the process had come to the end with this number.
+fn had_ended(rows: &[ProcessRow], pid: Pid, number: u32) -> bool {
+    rows.iter().any(|row| {
+        row.pid == pid
+            && (row.reopenings > number || (row.reopenings == number && row.exit.is_some()))
+    })
 }
 
 /// The process at the top of the tree.

@@ -24,6 +24,7 @@ const WORLDS: u64 = 30;
 
 /// What must have happened somewhere, so that the worlds show something.
 const HAPPENS: &[&str] = &[
+    "an ended process is opened again",
     "a call is made again",
     "a model fails: CutStream, no hint",
     "a model fails: InvalidRequest, no hint",

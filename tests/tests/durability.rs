@@ -210,7 +210,7 @@ const FORK: &str = r#"
     text = "heard {{ prompt }}"
 "#;
 
-const FORKING: &str = "[tools]\nenabled = [\"read_fd\", \"fork\", \"big\", \"once\", \
+const FORKING: &str = "[tools]\neffects = \"run\"\nenabled = [\"read_fd\", \"fork\", \"big\", \"once\", \
 \"stand\"]\n[file_descriptor]\nmax_direct_output_chars = 600\ndefault_page_size = 50\n";
 
 fn with_fork_tools(builder: KernelBuilder, gate: &Gate, once: &Arc<AtomicUsize>) -> KernelBuilder {

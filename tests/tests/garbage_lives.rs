@@ -22,7 +22,7 @@ use dormouse_tests::{FnModel, asks, copy_folder, program, results, says, turn, w
 const STEPS: u64 = 80;
 /// Processes that live at once, about.
 const CROWD: usize = 6;
-const PROGRAM: &str = "max_iterations = 500\n[tools]\nenabled = [\"read_fd\", \"list_fds\", \
+const PROGRAM: &str = "max_iterations = 500\n[tools]\neffects = \"run\"\nenabled = [\"read_fd\", \"list_fds\", \
 \"fork\"]\n[limits]\nmax_restores = 100\n";
 
 /// Forks when it is told to; a child says what it was asked.

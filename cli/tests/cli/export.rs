@@ -16,6 +16,7 @@ script = "script.toml"
 
 [tools]
 enabled = ["fork", "create_temp_file", "read_temp_file"]
+effects = "run"
 "#;
 
 /// Makes a note, forks one that reads it, and says what that said.

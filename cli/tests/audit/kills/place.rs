@@ -40,6 +40,7 @@ provider = "scripted"
 script = "s.toml"
 [tools]
 enabled = ["fork", "create_temp_file"]
+effects = "run"
 [[tools.command]]
 name = "note"
 description = "Writes an id into the ledger."
