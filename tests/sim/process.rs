@@ -255,8 +255,9 @@ impl World {
         } = decision;
         let decided = facts.clone();
         let facts = self.tampered(&before, facts);
-        // Only `decide` knows which calls wait to be repeated: facts alone do not say it.
-        if facts == decided {
+        // Only `decide` knows which calls wait to be repeated: facts alone do not say it. What a
+        // tampered state lacks is not lost for good.
+        if facts == decided && known.is_none() {
             running.state = state;
         } else {
             facts
