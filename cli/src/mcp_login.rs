@@ -117,8 +117,9 @@ impl ServerArgs {
     }
 }
 
-/// Reads a file of authorities that a file of servers names. A program's is part of it. A relative
-/// path starts in the working directory, as for `dormouse mcp`.
+/// Reads the file of certificate authorities that a file of servers names. For a program, the
+/// authorities were read with it. A relative path starts in the working directory, as for
+/// `dormouse mcp`.
 fn read_ca_file(file: CaFile) -> Result<CaFile, Failure> {
     if !file.pem.is_empty() {
         return Ok(file);

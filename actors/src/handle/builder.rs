@@ -137,8 +137,8 @@ impl KernelBuilder {
         self
     }
 
-    /// States that nobody answers the calls that are held. A call that repeats what its process did
-    /// beyond a point that it went back to then gets the recorded answer, unless a policy says
+    /// States that nobody answers held calls. After a process went back to an earlier point, a call
+    /// that repeats an effect beyond that point then gets the recorded answer, unless a policy says
     /// otherwise. Without a store a kernel is always unattended in this sense. Rules of
     /// `tools.ask`, and the policy `ask` where it is named, hold calls all the same.
     pub fn unattended(mut self) -> Self {

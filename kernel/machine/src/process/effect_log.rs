@@ -6,8 +6,8 @@
 //! point beyond it. A branch or a copy of an earlier state gets the log of its origin
 //! ([`with_effects_of`]). `fence.rs` decides what happens to a call that repeats such an effect.
 //!
-//! Only calls that act outside of the process and its tree are effects: an external tool with write
-//! access or more, a file that is written, a message, a child. What goes back with the process, such
+//! Only calls that act outside of the process are effects: an external tool with write access or
+//! more, a file that is written, a message, a child. A change that goes back with the process, such
 //! as a descriptor or an alarm, is none.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use super::tools::MAX_ARGUMENT_BYTES;
 use super::{Image, State};
 use crate::tool::{Group, Handler, ProcessHandler, truncate};
 
-/// The most effects that are kept. Of older ones is only known that there were some.
+/// The most effects that are kept. Of older effects only their number is kept.
 const MAX_EFFECTS: usize = 1024;
 /// The longest answer that is kept with its effect, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -107,9 +107,9 @@ impl State {
 
     /// Records that a call begins, if it is an effect. Called once for each `ToolCalled`.
     pub(super) fn record_effect(&mut self, call: CallId) {
-        let pending_calls = self.pending_calls().iter();
-        let Some(pending_call) = { pending_calls }.find(|pending_call| pending_call.call == call)
-        else {
+        let mut pending_calls = self.pending_calls().iter();
+        let found = pending_calls.find(|pending_call| pending_call.call == call);
+        let Some(pending_call) = found else {
             return;
         };
         let Some(binding) = self.toolbox.find(&pending_call.tool) else {
