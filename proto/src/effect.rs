@@ -40,15 +40,20 @@ impl fmt::Display for EffectPolicy {
 }
 
 impl FromStr for EffectPolicy {
-    type Err = String;
+    type Err = UnknownPolicy;
 
-    fn from_str(word: &str) -> Result<Self, String> {
+    fn from_str(word: &str) -> Result<Self, UnknownPolicy> {
         let mut policies = Self::ALL.into_iter();
         policies
             .find(|policy| policy.word() == word)
-            .ok_or_else(|| format!("{word:?} is no policy. Valid: recorded, ask, run, refuse"))
+            .ok_or_else(|| UnknownPolicy(word.to_owned()))
     }
 }
+
+/// A word that names no [`EffectPolicy`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no policy. Valid: recorded, ask, run, refuse")]
+pub struct UnknownPolicy(pub String);
 
 /// How repeated calls of one tool are recognised, and what happens to them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]

@@ -197,7 +197,7 @@ impl Supervisor {
             );
         }
         let checked = self.check_reopening(to, addressed_id);
-        checked.err().map(Refusal::from)
+        checked.err().map(|error| error.to_string().into())
     }
 
     pub(super) fn list_reachable(&self, pid: Pid, reply: oneshot::Sender<ReachableProcesses>) {

@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_kernel::process::{EndedChild, EndedProcess, Fact, Input, Reopening, check_exit};
+use dormouse_kernel::process::{
+    EndedChild, EndedProcess, Fact, Input, Reopening, ReopeningError, check_exit,
+};
 use dormouse_proto::budget::Budget;
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::process::Origin;
@@ -56,33 +58,31 @@ impl Supervisor {
     ///
     /// # Errors
     /// Why it may not. `shown_pid` names the process.
-    pub(super) fn check_reopening(&self, pid: Pid, shown_pid: Pid) -> Result<(), String> {
+    pub(super) fn check_reopening(&self, pid: Pid, shown_pid: Pid) -> Result<(), ReopeningError> {
         let Some(row) = self.table.row(pid) else {
-            return Err(format!("There is no process {shown_pid}."));
+            return Err(ReopeningError::Unknown(shown_pid));
         };
         if let Some(exit) = &row.exit {
             check_exit(shown_pid, exit)?;
         }
-        let refuse = |why: String| {
-            Err(format!(
-                "Process {shown_pid} has ended and cannot be opened again: {why}"
-            ))
-        };
         if !self.context.has_store {
-            return refuse("this kernel has no store, and so no journal of it.".to_owned());
+            return Err(ReopeningError::NoStore(shown_pid));
         }
-        let name = row.name.as_deref();
-        if let Some((name, owner)) =
-            name.and_then(|name| Some((name, self.table.find_by_name(name)?)))
+        if let Some(name) = &row.name
+            && let Some(owner) = self.table.find_by_name(name)
         {
-            return refuse(format!("its name '{name}' belongs to process {owner} now."));
+            return Err(ReopeningError::NameTaken {
+                pid: shown_pid,
+                name: name.to_string(),
+                owner,
+            });
         }
         match row.parent {
             Some(parent) if self.table.run_state(parent) == Some(RunState::Ended) => {
-                let parent = self.table.row(parent).map_or(parent, |row| row.local_id());
-                refuse(format!(
-                    "its parent, process {parent}, has ended too. Send the message to that process."
-                ))
+                Err(ReopeningError::ParentEnded {
+                    pid: shown_pid,
+                    parent: self.table.row(parent).map_or(parent, |row| row.local_id()),
+                })
             }
             _ => Ok(()),
         }
@@ -93,8 +93,8 @@ impl Supervisor {
         if let Some(waiting) = self.reopenings.get_mut(&pid) {
             return waiting.push(delivery);
         }
-        if let Err(reason) = self.check_reopening(pid, pid) {
-            return refuse(pid, delivery, Answer::failed(reason));
+        if let Err(error) = self.check_reopening(pid, pid) {
+            return refuse(pid, delivery, Answer::failed(error.to_string()));
         }
         self.reopenings.insert(pid, Vec::new());
         let parent = self.table.row(pid).and_then(|row| {
@@ -273,8 +273,8 @@ fn read_ended(
     {
         return Ok(Err(receipt));
     }
-    if let Err(reason) = loaded.state.check_reopening() {
-        return Ok(Err(Answer::failed(reason)));
+    if let Err(error) = loaded.state.check_reopening() {
+        return Ok(Err(Answer::failed(error.to_string())));
     }
     let Some(mail) = loaded.state.place_mail(input, now_ms()) else {
         return Err(ProcessError::EmptyInput(pid).into());

@@ -106,7 +106,7 @@ pub use pending_spawn::{FetchError, Fetched, PendingSpawn, Preloads};
 pub use preload::{FetchedFile, MAX_PRELOAD_BYTES, ShownPreload, check_preload_size};
 pub use process_list::MAX_SHOWN_PROCESSES;
 pub use read::{Read, ReadResult};
-pub use reopening::{EndedChild, EndedProcess, Reopening, check_exit};
+pub use reopening::{EndedChild, EndedProcess, Reopening, ReopeningError, check_exit};
 pub use reply::PlacedReply;
 pub use spawn::NewChild;
 pub use state::{State, StateError};

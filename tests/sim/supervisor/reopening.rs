@@ -61,8 +61,8 @@ impl World {
         let table = &self.supervisor.table;
         let row = table.row(pid)?;
         let exit = row.exit.as_ref()?;
-        if let Err(why) = dormouse_kernel::process::check_exit(pid, exit) {
-            return Some(why);
+        if let Err(error) = dormouse_kernel::process::check_exit(pid, exit) {
+            return Some(error.to_string());
         }
         let name = row.name.as_deref();
         let is_taken = name.is_some_and(|name| table.named(name).is_some());
@@ -89,7 +89,8 @@ impl World {
             Input::Message { from, call, .. } => state.receipt(*from, *call),
             _ => None,
         };
-        let refusal = state.check_reopening().err().map(Answer::failed);
+        let refusal = state.check_reopening().err();
+        let refusal = refusal.map(|error| Answer::failed(error.to_string()));
         if let Some(answer) = receipt.or(refusal) {
             self.close_opening(pid, answer);
             return Ok(());

@@ -25,7 +25,7 @@ use super::arrival::Arrival;
 use super::budget::{can_create_children, exhausted_message};
 use super::decide::Draft;
 use super::{Effect, Fact, Input, PlacedArrival, State};
-use crate::budget::{ChildCreation, ShareRequest};
+use crate::budget::{ChildCreation, InsufficientBudget, ShareRequest};
 use crate::table::placement::Placer;
 
 /// An ended process, and the message that is to open it again.
@@ -73,6 +73,138 @@ pub struct Reopening {
     pub answer: Answer,
 }
 
+/// Why a message does not open an ended process again, and what to try. The sender reads it. Pids
+/// are those that the sender knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReopeningError {
+    /// There is no such process.
+    #[error("There is no process {0}.")]
+    Unknown(Pid),
+    /// The process runs.
+    #[error("Process {0} cannot be opened again: it has not ended.")]
+    NotEnded(Pid),
+    /// The process was killed, or it faulted.
+    #[error(
+        "Process {pid} has ended as {status}: it receives no more messages. Only a process that \
+         ended by itself is opened again by a message."
+    )]
+    StaysEnded {
+        /// The process.
+        pid: Pid,
+        /// The word for its status.
+        status: &'static str,
+    },
+    /// The process was opened again as often as its program allows.
+    #[error(
+        "Process {pid} has ended and was opened again {reopenings} times, and its program allows \
+         {limit} (limits.max_reopenings). Start another process, and tell it what it needs."
+    )]
+    TooOften {
+        /// The process.
+        pid: Pid,
+        /// How often it was opened again.
+        reopenings: u32,
+        /// How often its program allows it.
+        limit: u32,
+    },
+    /// Nothing is left of the budget of the process.
+    #[error("Process {pid} has ended and cannot be opened again: {reached}.")]
+    BudgetExhausted {
+        /// The process.
+        pid: Pid,
+        /// The limit that it has reached.
+        reached: String,
+    },
+    /// The process does not accept the message. The text says why.
+    #[error("{0}")]
+    Mail(String),
+    /// The input is no message.
+    #[error("Process {0} has ended: only a message opens it again.")]
+    NoMessage(Pid),
+    /// The kernel has no store, so no journal of the process.
+    #[error(
+        "Process {0} has ended and cannot be opened again: this kernel has no store, and so no \
+         journal of it."
+    )]
+    NoStore(Pid),
+    /// Another process has the name of the process.
+    #[error(
+        "Process {pid} has ended and cannot be opened again: its name '{name}' belongs to process \
+         {owner} now."
+    )]
+    NameTaken {
+        /// The process.
+        pid: Pid,
+        /// Its name.
+        name: String,
+        /// The process that has the name.
+        owner: Pid,
+    },
+    /// The parent of the process has ended.
+    #[error(
+        "Process {pid} has ended and cannot be opened again: its parent, process {parent}, has \
+         ended too. Send the message to that process."
+    )]
+    ParentEnded {
+        /// The process.
+        pid: Pid,
+        /// Its parent.
+        parent: Pid,
+    },
+    /// The parent of the process is stopped.
+    #[error(
+        "Process {pid} has ended and cannot be opened again now: its parent, process {parent}, is \
+         stopped. Continue it first."
+    )]
+    ParentStopped {
+        /// The process.
+        pid: Pid,
+        /// Its parent.
+        parent: Pid,
+    },
+    /// The parent of the process has not recorded the end of the process.
+    #[error(
+        "Process {pid} has ended and cannot be opened again now: its parent, process {parent}, has \
+         not taken note of its end. Send the message again after that."
+    )]
+    ParentUnaware {
+        /// The process.
+        pid: Pid,
+        /// Its parent.
+        parent: Pid,
+    },
+    /// As many children of the parent run as its program allows.
+    #[error(
+        "Process {pid} has ended and cannot be opened again now: {running} children of its parent, \
+         process {parent}, are running, and the program allows {limit} at a time \
+         (limits.max_children). Send the message again when some have ended."
+    )]
+    TooManyChildren {
+        /// The process.
+        pid: Pid,
+        /// Its parent.
+        parent: Pid,
+        /// How many children run.
+        running: usize,
+        /// How many may run.
+        limit: usize,
+    },
+    /// The budget of the parent has no share for the process.
+    #[error(
+        "Process {pid} has ended and cannot be opened again: process {parent}, its parent, has no \
+         share of its budget for it. {insufficient}"
+    )]
+    NoShare {
+        /// The process.
+        pid: Pid,
+        /// Its parent.
+        parent: Pid,
+        /// What is missing.
+        insufficient: InsufficientBudget,
+    },
+}
+
 impl State {
     /// How often the process was opened again after it had ended.
     #[must_use]
@@ -111,22 +243,20 @@ impl State {
     /// Checks that a message may open the process again.
     ///
     /// # Errors
-    /// Why it may not, and what can be done, as text for the sender.
-    pub fn check_reopening(&self) -> Result<(), String> {
+    /// Why it may not, and what can be done.
+    pub fn check_reopening(&self) -> Result<(), ReopeningError> {
         let pid = self.pid;
         let Some(exit) = self.exit() else {
-            return Err(format!(
-                "Process {pid} cannot be opened again: it has not ended."
-            ));
+            return Err(ReopeningError::NotEnded(pid));
         };
         check_exit(pid, exit)?;
         let limit = self.program.limits().max_reopenings;
         if self.reopenings >= limit {
-            return Err(format!(
-                "Process {pid} has ended and was opened again {} times, and its program allows \
-                 {limit} (limits.max_reopenings). Start another process, and tell it what it needs.",
-                self.reopenings
-            ));
+            return Err(ReopeningError::TooOften {
+                pid,
+                reopenings: self.reopenings,
+                limit,
+            });
         }
         Ok(())
     }
@@ -164,16 +294,15 @@ impl State {
 /// Checks that a process that ended in this way may be opened again.
 ///
 /// # Errors
-/// Why it may not, as text for the sender.
-pub fn check_exit(pid: Pid, exit: &Exit) -> Result<(), String> {
+/// Why it may not, for the sender.
+pub fn check_exit(pid: Pid, exit: &Exit) -> Result<(), ReopeningError> {
     if exit.status.can_be_reopened() {
         return Ok(());
     }
-    Err(format!(
-        "Process {pid} has ended as {}: it receives no more messages. Only a process that ended by \
-         itself is opened again by a message.",
-        exit.status.word()
-    ))
+    Err(ReopeningError::StaysEnded {
+        pid,
+        status: exit.status.word(),
+    })
 }
 
 impl EndedProcess {
@@ -183,7 +312,7 @@ impl EndedProcess {
     /// The answer for the sender: why the process stays ended.
     pub fn reopen_root(&self, request_id: Arc<str>, now_ms: u64) -> Result<Reopening, Answer> {
         self.reopen(request_id, None, now_ms)
-            .map_err(Answer::failed)
+            .map_err(|error| Answer::failed(error.to_string()))
     }
 
     fn reopen(
@@ -191,7 +320,7 @@ impl EndedProcess {
         request_id: Arc<str>,
         budget: Option<Ledger>,
         now_ms: u64,
-    ) -> Result<Reopening, String> {
+    ) -> Result<Reopening, ReopeningError> {
         self.state.check_reopening()?;
         let mut draft = Draft::new(&self.state, now_ms);
         let pid = draft.state.pid;
@@ -206,10 +335,8 @@ impl EndedProcess {
             draft.restart_clock(self.state.exit().map_or(0, |exit| exit.ran_ms));
         }
         if let Some(reached) = draft.state.budget.reached_limit(now_ms) {
-            return Err(format!(
-                "Process {pid} has ended and cannot be opened again: {}.",
-                exhausted_message(reached)
-            ));
+            let reached = exhausted_message(reached);
+            return Err(ReopeningError::BudgetExhausted { pid, reached });
         }
         match self.mail.clone() {
             PlacedArrival::UserInput { from, parts } => draft.record_input(from, parts),
@@ -221,15 +348,11 @@ impl EndedProcess {
                 ..
             } => {
                 if let Some(why) = draft.find_message_refusal(&envelope) {
-                    return Err(why);
+                    return Err(ReopeningError::Mail(why));
                 }
                 draft.record_message((from, call), acked_below, envelope);
             }
-            _ => {
-                return Err(format!(
-                    "Process {pid} has ended: only a message opens it again."
-                ));
-            }
+            _ => return Err(ReopeningError::NoMessage(pid)),
         }
         let answer = Element::new("message_sent").attribute("to", pid);
         Ok(Reopening {
@@ -280,8 +403,8 @@ impl Draft {
                 });
                 self.reopening = Some(reopening);
             }
-            Err(why) => {
-                let answer = Answer::failed(why);
+            Err(error) => {
+                let answer = Answer::failed(error.to_string());
                 self.schedule(Effect::AnswerHost { request_id, answer });
             }
         }
@@ -292,15 +415,10 @@ impl Draft {
         &self,
         request_id: Arc<str>,
         ended: &EndedChild,
-    ) -> Result<(Budget, Reopening), String> {
+    ) -> Result<(Budget, Reopening), ReopeningError> {
         let child = &ended.process.state;
         child.check_reopening()?;
-        self.check_parent_of_reopened(ended).map_err(|why| {
-            format!(
-                "Process {} has ended and cannot be opened again now: {why}",
-                ended.child
-            )
-        })?;
+        self.check_parent_of_reopened(ended)?;
         let share = self.share_of_reopened(ended)?;
         let budget = Ledger {
             held_bytes: child.budget.used(Amount::ResidentBytes),
@@ -313,37 +431,33 @@ impl Draft {
     }
 
     /// Checks that this process may open a child again.
-    fn check_parent_of_reopened(&self, ended: &EndedChild) -> Result<(), String> {
-        let pid = self.state.pid;
+    fn check_parent_of_reopened(&self, ended: &EndedChild) -> Result<(), ReopeningError> {
+        let (pid, parent) = (ended.child, self.state.pid);
         if self.state.is_stopped() {
-            return Err(format!(
-                "its parent, process {pid}, is stopped. Continue it first."
-            ));
+            return Err(ReopeningError::ParentStopped { pid, parent });
         }
         let is_open =
             |pending: &PendingCall| pending.call == ended.call && pending.answer.is_none();
         if self.state.runs_in_background_at(ended.call, ended.index)
             || self.state.pending_calls().iter().any(is_open)
         {
-            return Err(format!(
-                "its parent, process {pid}, has not taken note of its end. Send the message again \
-                 after that."
-            ));
+            return Err(ReopeningError::ParentUnaware { pid, parent });
         }
         let running = self.state.budget.shares().len();
         let limit = self.state.program.limits().max_children as usize;
         if running >= limit {
-            return Err(format!(
-                "{running} children of its parent, process {pid}, are running, and the program \
-                 allows {limit} at a time (limits.max_children). Send the message again when some \
-                 have ended."
-            ));
+            return Err(ReopeningError::TooManyChildren {
+                pid,
+                parent,
+                running,
+                limit,
+            });
         }
         Ok(())
     }
 
     /// The share of a child that is opened again.
-    fn share_of_reopened(&self, ended: &EndedChild) -> Result<Budget, String> {
+    fn share_of_reopened(&self, ended: &EndedChild) -> Result<Budget, ReopeningError> {
         let child = &ended.process.state;
         let kernel_tools = self.state.host.kernel_tools;
         let creates_children =
@@ -362,12 +476,10 @@ impl Draft {
             },
         };
         let share = self.state.budget.share_for(&request, self.now_ms);
-        share.map_err(|insufficient| {
-            format!(
-                "Process {} has ended and cannot be opened again: process {}, its parent, has no \
-                 share of its budget for it. {insufficient}",
-                ended.child, self.state.pid
-            )
+        share.map_err(|insufficient| ReopeningError::NoShare {
+            pid: ended.child,
+            parent: self.state.pid,
+            insufficient,
         })
     }
 }
