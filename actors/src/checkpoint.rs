@@ -23,7 +23,7 @@ use dormouse_content::Content;
 use dormouse_kernel::process::{Fact, Image};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
-use dormouse_proto::process::{Exit, ProcessRow};
+use dormouse_proto::process::{Exit, ProcessRow, Waiting};
 use dormouse_proto::record::codec::CodecError;
 use dormouse_proto::temp_file::TempFileRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -70,10 +70,10 @@ pub(crate) enum LogRecord {
         pid: Pid,
         reopenings: u32,
     },
-    /// When the next alarm of a process is due, as of the facts before this record.
-    NextAlarm {
+    /// What a process waits for, as of the facts before this record.
+    Waiting {
         pid: Pid,
-        due_ms: Option<u64>,
+        waiting: Waiting,
     },
     TempFile {
         root: Pid,
@@ -86,6 +86,9 @@ pub(crate) enum LogRecord {
     CheckpointDropped {
         id: CheckpointId,
     },
+    /// The verdict of a person is among the facts before this record, and is acknowledged once they
+    /// are durable. Nothing is written for it.
+    VerdictGiven,
     /// A content that no other record refers to yet.
     Content(Content),
 }

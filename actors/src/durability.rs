@@ -20,8 +20,8 @@ pub enum Durability {
     /// all processes that wait.
     #[default]
     EveryFact,
-    /// When a turn ends, a process is created or ends, the host sends input, or a checkpoint is
-    /// made; after one second at the latest. Until then the operating system has the facts. A kill
+    /// When a turn ends, a process is created or ends, the host sends input, a person answers a held
+    /// call, or a checkpoint is made; after one second at the latest. Until then the operating system has the facts. A kill
     /// loses nothing. A power loss can lose the facts of unfinished turns: a tool that ran in one
     /// of them may run again.
     EveryTurn,
@@ -60,9 +60,10 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
         | LogRecord::Ended { .. }
         | LogRecord::Reopened { .. }
         | LogRecord::Checkpoint { .. }
-        | LogRecord::CheckpointDropped { .. } => true,
+        | LogRecord::CheckpointDropped { .. }
+        | LogRecord::VerdictGiven => true,
         LogRecord::Snapshot { .. }
-        | LogRecord::NextAlarm { .. }
+        | LogRecord::Waiting { .. }
         | LogRecord::TempFile { .. }
         | LogRecord::Content(_) => false,
         LogRecord::Facts { facts, .. } => facts.iter().any(|fact| match fact {

@@ -25,14 +25,15 @@ mod tool_observer;
 mod turn_end;
 mod turn_span;
 
+use dormouse_proto::process::Waiting;
 use dormouse_proto::record::CallFact;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{
-    Child, Completion, Decision, Effect, Fact, Input, PlacedArrival, Reopening, Signal, State,
-    decide,
+    Child, Completion, Decision, Effect, Fact, Input, PlacedArrival, Reopening, Report, Signal,
+    State, decide,
 };
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
@@ -49,7 +50,7 @@ use crate::error::{KernelError, ProcessError};
 use crate::event::ProcessView;
 use crate::ports::SharedObserver;
 use crate::read_pool::ReadError;
-use crate::supervisor::{AlarmMessage, ReopeningCommit, RunMessage, SupervisorMessage};
+use crate::supervisor::{ReopeningCommit, RunMessage, SupervisorMessage, WakeMessage};
 
 use alarm::Alarm;
 pub(crate) use copy::{CopyReply, ProcessCopy};
@@ -160,8 +161,8 @@ pub(crate) struct ProcessArgs {
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the latest snapshot.
     pub(crate) journal_tail: JournalTail,
-    /// When the next alarm is due, as its row in the store says.
-    pub(crate) stored_alarm_ms: Option<u64>,
+    /// What the process waits for, as its row in the store says.
+    pub(crate) stored_waiting: Waiting,
     pub(crate) view: watch::Sender<Option<ProcessView>>,
     /// Notified when the process has produced its first output, if siblings wait for that output.
     pub(crate) started_signal: Option<StartedSignal>,
@@ -200,11 +201,11 @@ pub(crate) struct RunningProcess {
     /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
     alarm: Option<Alarm>,
-    /// When the next alarm is due, as last appended to the journal.
-    stored_alarm_ms: Option<u64>,
-    /// When the next alarm is due, as last reported to the supervisor. The supervisor knows of none
+    /// What the process waits for, as last appended to the journal.
+    stored_waiting: Waiting,
+    /// What the process waits for, as last reported to the supervisor. The supervisor knows of nothing
     /// when the actor starts.
-    reported_alarm_ms: Option<u64>,
+    reported_waiting: Waiting,
     /// The senders of host calls and messages that wait for an answer, by request id.
     host_requests: BTreeMap<Arc<str>, ReplyTo>,
 }
@@ -241,7 +242,7 @@ impl Actor for ProcessActor {
             root,
             last_fact,
             journal_tail,
-            stored_alarm_ms,
+            stored_waiting,
             view,
             started_signal,
         } = args;
@@ -265,8 +266,8 @@ impl Actor for ProcessActor {
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,
             alarm: None,
-            stored_alarm_ms,
-            reported_alarm_ms: None,
+            stored_waiting,
+            reported_waiting: Waiting::Nothing,
             host_requests: BTreeMap::new(),
         })
     }
@@ -294,7 +295,7 @@ impl Actor for ProcessActor {
             ProcessMessage::ReadFailed { error } => return Err(error.into()),
             ProcessMessage::SnapshotWritten { result } => running.on_snapshot_written(result),
         }
-        running.report_next_alarm();
+        running.report_waiting();
         running.report_quiescence();
         Ok(())
     }
@@ -339,7 +340,7 @@ impl RunningProcess {
             mut turn_request,
         } = delivery;
         self.is_quiescent = false;
-        let answers_alarm = matches!(input, Input::AlarmDue);
+        let handles_wake = matches!(input, Input::WakeDue);
         self.host_requests.extend(reply_to);
         self.remove_finished_call(&input);
         let is_model_reply = matches!(
@@ -410,23 +411,23 @@ impl RunningProcess {
             self.start_read(call, read);
         }
         self.start_next_incoming_read();
-        if answers_alarm {
-            self.reported_alarm_ms = self.state.next_alarm_ms();
-            self.cast_to_supervisor(AlarmMessage::Handled {
+        if handles_wake {
+            self.reported_waiting = self.state.waiting();
+            self.cast_to_supervisor(WakeMessage::Handled {
                 pid: self.pid(),
-                next_alarm_ms: self.reported_alarm_ms,
+                waiting: self.reported_waiting,
             });
         }
     }
 
-    /// Reports to the supervisor if the next alarm has changed.
-    fn report_next_alarm(&mut self) {
-        let next_alarm_ms = self.state.next_alarm_ms();
-        if next_alarm_ms != self.reported_alarm_ms {
-            self.reported_alarm_ms = next_alarm_ms;
-            self.cast_to_supervisor(AlarmMessage::Changed {
+    /// Reports to the supervisor if what the process waits for has changed.
+    fn report_waiting(&mut self) {
+        let waiting = self.state.waiting();
+        if waiting != self.reported_waiting {
+            self.reported_waiting = waiting;
+            self.cast_to_supervisor(WakeMessage::Changed {
                 pid: self.pid(),
-                next_alarm_ms,
+                waiting,
             });
         }
     }
@@ -504,13 +505,20 @@ impl RunningProcess {
             inbox_slots,
             copy: None,
         };
+        let ends_hold =
+            |effect: &Effect| matches!(effect, Effect::Report(Report::HeldAnswered { .. }));
+        let verdict = pending
+            .effects
+            .iter()
+            .any(ends_hold)
+            .then_some(LogRecord::VerdictGiven);
         let is_durable = facts.is_empty() || !self.context.has_store;
         if is_durable && self.pending_commits.is_empty() {
             return self.finish_commit(pending);
         }
         self.pending_commits.push_back(pending);
         if !facts.is_empty() {
-            self.append_facts(first, facts, reopening);
+            self.append_facts(first, facts, reopening, verdict);
         }
     }
 
@@ -527,25 +535,25 @@ impl RunningProcess {
         }
     }
 
-    /// Appends the facts, together with those that open a child again.
+    /// Appends the facts, together with those that open a child again. `verdict` says that they hold
+    /// the verdict of a person.
     fn append_facts(
         &mut self,
         first: FactNumber,
         facts: Arc<[Fact]>,
         reopening: Option<ReopeningCommit>,
+        verdict: Option<LogRecord>,
     ) {
         let pid = self.pid();
         let up_to = self.last_fact;
         self.journal_tail = self.journal_tail.with_facts(facts.len() as u64, 0);
         let mut records = vec![LogRecord::Facts { pid, first, facts }];
-        let next_alarm_ms = self.state.next_alarm_ms();
-        if next_alarm_ms != self.stored_alarm_ms && self.state.exit().is_none() {
-            self.stored_alarm_ms = next_alarm_ms;
-            records.push(LogRecord::NextAlarm {
-                pid,
-                due_ms: next_alarm_ms,
-            });
+        let waiting = self.state.waiting();
+        if waiting != self.stored_waiting && self.state.exit().is_none() {
+            self.stored_waiting = waiting;
+            records.push(LogRecord::Waiting { pid, waiting });
         }
+        records.extend(verdict);
         if let Some(exit) = self.state.exit() {
             records.push(LogRecord::Ended {
                 pid,

@@ -7,6 +7,7 @@ use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{State, StateError, evolve};
 use dormouse_kernel::program::{self, Bundle, MAX_PROGRAM_BYTES, Program, Provider};
 use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::process::Waiting;
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 
@@ -59,8 +60,8 @@ pub(crate) struct Loaded {
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the snapshot.
     pub(crate) journal_tail: JournalTail,
-    /// When the next alarm is due, as the row of the process says.
-    pub(crate) stored_alarm_ms: Option<u64>,
+    /// What the process waits for, as its row says.
+    pub(crate) stored_waiting: Waiting,
 }
 
 /// The purpose of loading a process.
@@ -114,7 +115,7 @@ pub(crate) fn load_process(
         state,
         last_fact: base.plus(facts.len()),
         journal_tail,
-        stored_alarm_ms: row.next_alarm_ms,
+        stored_waiting: row.waiting,
     })
 }
 

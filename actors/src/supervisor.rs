@@ -4,13 +4,11 @@
 //! The supervisor never waits for a process and never reads the disk. Long operations run in tasks
 //! or on blocking threads, and their results come back as messages.
 
-mod alarms;
 mod birth;
 mod branch;
 mod children;
 mod commit_failure;
 mod entry;
-mod expiries;
 mod fork_release;
 mod hibernation;
 mod local_ids;
@@ -22,6 +20,7 @@ mod run;
 mod table;
 mod tree;
 mod verdict;
+mod wake_times;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,13 +28,11 @@ use std::sync::Arc;
 use dormouse_proto::id::Pid;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-pub(crate) use self::alarms::AlarmMessage;
 pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };
 pub(crate) use self::entry::WaitOutcome;
-use self::expiries::Expiries;
 pub(crate) use self::hibernation::HibernationMessage;
 use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
@@ -46,6 +43,7 @@ pub(crate) use self::reopening::ReopeningCommit;
 pub(crate) use self::run::RunMessage;
 pub(crate) use self::table::{ListFilter, ListedProcess, MAX_EXAMINED, ProcessTable};
 pub(crate) use self::tree::TreeMessage;
+pub(crate) use self::wake_times::WakeMessage;
 use crate::context::KernelContext;
 
 /// The messages of the supervisor, grouped by the module that handles them.
@@ -62,8 +60,8 @@ pub(crate) enum SupervisorMessage {
     Mail(MailMessage),
     /// Hibernation.
     Hibernation(HibernationMessage),
-    /// Alarms.
-    Alarm(AlarmMessage),
+    /// Times at which processes are woken.
+    Wake(WakeMessage),
 }
 
 /// Implements the conversion of each message group into [`SupervisorMessage`].
@@ -84,7 +82,7 @@ convert_groups!(
     Run(RunMessage),
     Mail(MailMessage),
     Hibernation(HibernationMessage),
-    Alarm(AlarmMessage)
+    Wake(WakeMessage)
 );
 
 pub(crate) struct SupervisorActor;
@@ -104,7 +102,6 @@ pub(crate) struct Supervisor {
     /// trees are refused ([`Kernel::isolate`](crate::handle::Kernel::isolate)).
     isolated_trees: BTreeSet<Pid>,
     /// The hibernated processes whose held calls expire.
-    expiries: Expiries,
     reopenings: PendingReopenings,
 }
 
@@ -128,7 +125,6 @@ impl Actor for SupervisorActor {
             messages_routed: 0,
             recovery_queue: RecoveryQueue::default(),
             isolated_trees: BTreeSet::new(),
-            expiries: Expiries::default(),
             reopenings: PendingReopenings::new(),
         })
     }
@@ -146,7 +142,7 @@ impl Actor for SupervisorActor {
             SupervisorMessage::Run(message) => supervisor.handle_run(message).await,
             SupervisorMessage::Mail(message) => supervisor.handle_mail(message),
             SupervisorMessage::Hibernation(message) => supervisor.handle_hibernation(message),
-            SupervisorMessage::Alarm(message) => supervisor.handle_alarm(message),
+            SupervisorMessage::Wake(message) => supervisor.handle_wake(message),
         }
         Ok(())
     }

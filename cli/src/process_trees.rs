@@ -44,7 +44,7 @@ impl Trees {
             root_of.insert(pid, root);
             if info.row.exit.is_none() {
                 living_members.entry(root).or_default().push(pid);
-                let next_alarm_ms = info.row.next_alarm_ms;
+                let next_alarm_ms = info.row.waiting.alarm_ms();
                 asleep_until
                     .entry(root)
                     .and_modify(|first| {

@@ -203,7 +203,7 @@ async fn wait_until_tree_sleeps(
             if is_child || info.row.pid == root.pid() {
                 tree.insert(info.row.pid);
                 is_asleep &= matches!(info.status, "asleep" | "waiting");
-                next_alarm_ms = earliest(next_alarm_ms, info.row.next_alarm_ms);
+                next_alarm_ms = earliest(next_alarm_ms, info.row.waiting.alarm_ms());
             }
         }
         if let Some(next_alarm_ms) = next_alarm_ms.filter(|_| is_asleep) {
@@ -297,7 +297,7 @@ impl RestingTree {
             .iter()
             .filter(|info| members.contains(&info.row.pid))
         {
-            if when_asleep == WhenAsleep::Wait && info.row.next_alarm_ms.is_some() {
+            if when_asleep == WhenAsleep::Wait && info.row.waiting.alarm_ms().is_some() {
                 return Ok(None);
             }
             match &info.view {

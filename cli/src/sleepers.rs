@@ -98,7 +98,7 @@ pub(crate) async fn wait_for_sleepers(
         let mut next_alarm_ms = None;
         if !roots.is_empty() {
             for info in kernel.processes().await? {
-                next_alarm_ms = earliest(next_alarm_ms, info.row.next_alarm_ms);
+                next_alarm_ms = earliest(next_alarm_ms, info.row.waiting.alarm_ms());
                 if !roots.contains(&info.row.pid) {
                     continue;
                 }
@@ -109,7 +109,7 @@ pub(crate) async fn wait_for_sleepers(
                     }
                     None if is_idle(&info) => idle.push(info.row.pid),
                     None => {
-                        let next_alarm_ms = info.row.next_alarm_ms.unwrap_or_else(now_ms);
+                        let next_alarm_ms = info.row.waiting.alarm_ms().unwrap_or_else(now_ms);
                         still_asleep = still_asleep.with(next_alarm_ms);
                     }
                 }
@@ -132,7 +132,7 @@ pub(crate) async fn wait_for_sleepers(
 /// Whether nothing will happen for a process without an input.
 fn is_idle(info: &ProcessInfo) -> bool {
     let is_resting = matches!(info.status, "idle" | "hibernated" | "stopped" | "held");
-    is_resting && info.row.next_alarm_ms.is_none()
+    is_resting && info.row.waiting.alarm_ms().is_none()
 }
 
 /// The earlier of two times that may be absent.

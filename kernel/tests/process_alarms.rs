@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::process::{
     Birth, CheckpointImage, CheckpointInfo, Effect, HostContext, HostRequest, Input, Preloads,
-    Report, Signal, State, image_of_copy, initial_image, next_alarm_ms,
+    Report, Signal, State, image_of_copy, initial_image, waiting_of_image,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::TOOL_SET;
@@ -76,7 +76,7 @@ impl Replay {
 
     fn wake(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
-        self.feed(Input::AlarmDue);
+        self.feed(Input::WakeDue);
     }
 
     fn reload(&mut self) {
@@ -338,7 +338,7 @@ fn a_copy_has_alarms_of_its_own_and_a_forked_child_has_none() {
     let mut session = process(Lifetime::Session);
     session.rest_until(&[r#"{"in": "1h"}"#]);
     let image = image_of_copy(session.state.image(), MONDAY);
-    assert_eq!(next_alarm_ms(&image), Some(MONDAY + HOUR));
+    assert_eq!(waiting_of_image(&image).alarm_ms(), Some(MONDAY + HOUR));
     session.wake(MONDAY + HOUR);
     assert_eq!(image.alarms.len(), 1);
     session.reply(&[("wake_at", r#"{"in": "1h"}"#)]);

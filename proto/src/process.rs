@@ -222,13 +222,67 @@ pub struct ProcessRow {
     pub branched_from: Option<BranchOrigin>,
     /// Its exit; `None` while it is alive.
     pub exit: Option<Exit>,
-    /// When the next of its alarms is due (milliseconds since the epoch, UTC), if it waits for
-    /// nothing but its alarms and input: nothing has to be done for it before that time.
+    /// What it waits for.
     #[serde(default)]
-    pub next_alarm_ms: Option<u64>,
+    pub waiting: Waiting,
     /// How often the process was opened again after it had ended.
     #[serde(default)]
     pub reopenings: u32,
+}
+
+/// What a process waits for, as the process table knows it without reading its journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waiting {
+    /// Neither for an alarm nor for a person: no call of it is held.
+    #[default]
+    Nothing,
+    /// Only for an alarm and for input: nothing has to be done for it before the alarm is due.
+    Alarm {
+        /// When its next alarm is due: milliseconds since the epoch, UTC.
+        due_ms: u64,
+    },
+    /// Only for a person and for input: calls of it are held, and nothing else has to be done for it
+    /// before one of them expires.
+    Person {
+        /// When the next of its held calls expires: milliseconds since the epoch, UTC.
+        expires_ms: Option<u64>,
+    },
+    /// Its journal says it: calls of it are held while other work is under way, or the record of
+    /// what it waits for is lost.
+    Unknown,
+}
+
+impl Waiting {
+    /// When the next alarm is due, if the process waits for one.
+    #[must_use]
+    pub fn alarm_ms(self) -> Option<u64> {
+        match self {
+            Self::Alarm { due_ms } => Some(due_ms),
+            Self::Nothing | Self::Person { .. } | Self::Unknown => None,
+        }
+    }
+
+    /// When the process has to be woken; `None` if no time wakes it.
+    #[must_use]
+    pub fn wake_ms(self) -> Option<u64> {
+        match self {
+            Self::Alarm { due_ms } => Some(due_ms),
+            Self::Person { expires_ms } => expires_ms,
+            Self::Nothing | Self::Unknown => None,
+        }
+    }
+
+    /// Whether nothing has to be done for the process before that time.
+    #[must_use]
+    pub fn is_resting(self) -> bool {
+        matches!(self, Self::Alarm { .. } | Self::Person { .. })
+    }
+
+    /// Whether calls of the process may be held.
+    #[must_use]
+    pub fn may_hold_calls(self) -> bool {
+        matches!(self, Self::Person { .. } | Self::Unknown)
+    }
 }
 
 /// The process and position that a process of a branch or an import continues from.
@@ -304,7 +358,7 @@ impl ProcessRow {
             origin,
             branched_from: None,
             exit: None,
-            next_alarm_ms: None,
+            waiting: Waiting::Nothing,
             reopenings: 0,
         }
     }

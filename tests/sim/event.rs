@@ -133,8 +133,8 @@ pub(crate) enum SupervisorMessage {
     Resume {
         pid: Pid,
     },
-    /// The timer: an alarm of a process may be due.
-    AlarmDue {
+    /// The timer: an alarm of a process may be due, or a held call may have expired.
+    WakeDue {
         pid: Pid,
     },
     Hibernate {
@@ -281,7 +281,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Signal(Signal::Continue) => "continued",
         Input::Signal(Signal::Kill) => "killed",
         Input::TimeUp { .. } => "time_up",
-        Input::AlarmDue => "alarm_due",
+        Input::WakeDue => "wake_due",
         Input::ReopenChild { .. } => "asked_to_reopen",
     }
 }

@@ -39,8 +39,8 @@ pub(crate) struct Running {
     /// Arrivals whose reads are pending, one after the other; the first is being read.
     arrivals: VecDeque<Read>,
     pub(crate) tickets: BTreeSet<Arc<str>>,
-    /// The alarm that a timer of the supervisor runs for.
-    pub(crate) alarm_at: Option<u64>,
+    /// The time that a timer of the supervisor runs for.
+    pub(crate) wake_at: Option<u64>,
 }
 
 /// What waits for facts to become durable.
@@ -78,7 +78,7 @@ impl Running {
             in_flight: BTreeMap::new(),
             arrivals: VecDeque::new(),
             tickets: BTreeSet::new(),
-            alarm_at: None,
+            wake_at: None,
         }
     }
 
@@ -234,8 +234,8 @@ impl World {
         let before = running.state.clone();
         let is_completion = completes(&input).is_some();
         let resumes = matches!(input, Input::Signal(Signal::Resume));
-        if matches!(input, Input::AlarmDue) {
-            running.alarm_at = None;
+        if matches!(input, Input::WakeDue) {
+            running.wake_at = None;
         }
         let now = self.time_ms();
         let known = self.tampered_state(&running.state, &input);
@@ -278,9 +278,9 @@ impl World {
         }
         self.check_step(running, &before, &facts, &effects)?;
         let after = self.persist(running, &facts, effects, reopening)?;
-        if running.alarm_at != running.state.next_alarm_ms() {
-            running.alarm_at = running.state.next_alarm_ms();
-            self.set_timer(running.pid(), running.alarm_at);
+        if running.wake_at != running.state.waiting().wake_ms() {
+            running.wake_at = running.state.waiting().wake_ms();
+            self.set_timer(running.pid(), running.wake_at);
         }
         for read in reads {
             match read.call() {
@@ -356,8 +356,8 @@ impl World {
             .map(|fact| encode_fact(fact, &mut entries))
             .collect();
         entries.push(Entry::Facts { pid, first, facts });
-        let due_ms = running.state.next_alarm_ms();
-        entries.push(Entry::NextAlarm { pid, due_ms });
+        let waiting = running.state.waiting();
+        entries.push(Entry::Waiting { pid, waiting });
         if let Some(exit) = running.state.exit() {
             entries.push(Entry::Ended {
                 pid,

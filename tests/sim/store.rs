@@ -10,7 +10,7 @@ use bytes::Bytes;
 use dormouse_content::Content;
 use dormouse_kernel::process::{Fact, Image, State, evolve};
 use dormouse_proto::id::{ContentHash, Pid};
-use dormouse_proto::process::{Exit, ProcessRow};
+use dormouse_proto::process::{Exit, ProcessRow, Waiting};
 use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::TempFileRecord;
 
@@ -49,9 +49,9 @@ pub(crate) enum Entry {
         pid: Pid,
         reopenings: u32,
     },
-    NextAlarm {
+    Waiting {
         pid: Pid,
-        due_ms: Option<u64>,
+        waiting: Waiting,
     },
     TempFile {
         root: Pid,
@@ -126,15 +126,15 @@ impl Disk {
             Entry::Ended { pid, exit } => {
                 let row = &mut self.journal_mut(pid)?.row;
                 row.exit = Some(exit);
-                row.next_alarm_ms = None;
+                row.waiting = Waiting::Nothing;
             }
             Entry::Reopened { pid, reopenings } => {
                 let row = &mut self.journal_mut(pid)?.row;
                 row.exit = None;
-                row.next_alarm_ms = None;
+                row.waiting = Waiting::Nothing;
                 row.reopenings = reopenings;
             }
-            Entry::NextAlarm { pid, due_ms } => self.journal_mut(pid)?.row.next_alarm_ms = due_ms,
+            Entry::Waiting { pid, waiting } => self.journal_mut(pid)?.row.waiting = waiting,
             Entry::TempFile { root, record } => {
                 self.temp_files.entry(root).or_default().push(record)
             }

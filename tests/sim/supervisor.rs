@@ -7,10 +7,10 @@ pub(crate) mod table;
 
 use std::collections::BTreeMap;
 
-use dormouse_kernel::process::{Completion, Image, Input, Signal, State, next_alarm_ms};
+use dormouse_kernel::process::{Completion, Image, Input, Signal, State, waiting_of_image};
 use dormouse_kernel::program::{ForkRelease, Program};
 use dormouse_proto::id::Pid;
-use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
+use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow, Waiting};
 use dormouse_proto::record::Control;
 
 use self::reopening::Openings;
@@ -93,11 +93,11 @@ impl World {
                 self.wake(pid);
                 Ok(())
             }
-            SupervisorMessage::AlarmDue { pid } => {
+            SupervisorMessage::WakeDue { pid } => {
                 let run = self.supervisor.table.run_of(pid);
-                // What is held is not resumed by its alarm.
+                // What is held is not woken.
                 if !matches!(run, Some(Run::Held) | None) {
-                    self.deliver(pid, Input::AlarmDue);
+                    self.deliver(pid, Input::WakeDue);
                 }
                 Ok(())
             }
@@ -151,7 +151,7 @@ impl World {
         let row = ProcessRow {
             parent,
             origin,
-            next_alarm_ms: next_alarm_ms(&image),
+            waiting: waiting_of_image(&image),
             reopenings: image.reopenings,
             ..ProcessRow::started(pid, program.name())
         };
@@ -305,7 +305,7 @@ impl World {
         let disk = &self.store.disk;
         let (state, last) = disk.read(&self.programs, pid, None, From::Snapshot, self.defect)?;
         self.check_recovered(&state, last)?;
-        self.check_alarm_of_row(pid, &state)?;
+        self.check_row(pid, &state)?;
         self.tally.count("journals read");
         self.begin_ledger(&state, last);
         self.check_lives(&state)?;
@@ -313,17 +313,20 @@ impl World {
         Ok(())
     }
 
-    /// A held process runs again; one that only waits for an alarm stays asleep, and is not read.
+    /// A held process runs again; one that only waits for an alarm or a person is not read.
     pub(crate) fn resume(&mut self, pid: Pid) {
         let table = &self.supervisor.table;
         let row = table.row(pid);
-        let next_alarm_ms = row.and_then(|row| row.next_alarm_ms);
-        if next_alarm_ms.is_none() || table.has_children(pid) {
+        let waiting = row.map_or(Waiting::Unknown, |row| row.waiting);
+        if !waiting.is_resting() || table.has_children(pid) {
             return self.wake(pid);
         }
-        self.tally.count("processes resumed asleep");
+        self.tally.count(match waiting {
+            Waiting::Person { .. } => "processes resumed that wait for a person",
+            _ => "processes resumed asleep",
+        });
         self.supervisor.table.set_run(pid, Run::Hibernated);
-        self.set_timer(pid, next_alarm_ms);
+        self.set_timer(pid, waiting.wake_ms());
     }
 
     pub(crate) fn wake(&mut self, pid: Pid) {

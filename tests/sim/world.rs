@@ -233,7 +233,7 @@ impl World {
             1 => pause,
             _ => pause + self.random.below(300),
         };
-        let message = SupervisorMessage::AlarmDue { pid };
+        let message = SupervisorMessage::WakeDue { pid };
         self.schedule.after(delay, Event::Supervisor(message));
     }
 

@@ -258,7 +258,7 @@ async fn a_branch_and_an_import_have_alarms_of_their_own() {
     let rows = other.processes().await.unwrap();
     assert_eq!(rows[0].row.pid, pid);
     assert!(
-        rows[0].row.next_alarm_ms.is_some(),
+        rows[0].row.waiting.alarm_ms().is_some(),
         "the table knows when it is due"
     );
     other.shutdown().await.unwrap();

@@ -10,14 +10,15 @@ use std::time::Duration;
 use dormouse::id::{Pid, ProcessCallId};
 use dormouse::model::{Reply, Request};
 use dormouse::ports::{Model, Tool};
-use dormouse::process::ExitStatus;
-use dormouse::store::LogStore;
+use dormouse::process::{ExitStatus, Waiting};
+use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{
     Event, FnTool, HeldCall, Kernel, KernelBuilder, KernelError, Position, Process, ProcessError,
     ProcessView, Recovery, Verdict,
 };
 use dormouse_proto::message::Block;
 use dormouse_proto::record::Phase;
+use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::{FnModel, asks, events_until, program, says, within};
 use serde_json::json;
 
@@ -312,4 +313,90 @@ async fn an_interrupted_process_holds_nothing() {
     assert_eq!(kernel.pending().await.unwrap().calls, []);
     assert!(kernel.approve(call).await.is_err());
     assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_journals_of_processes_that_ask_are_read() {
+    let inner = Arc::new(MemoryStore::new());
+    let runs: Arc<AtomicUsize> = Arc::default();
+    let kernel = Kernel::open(inner.clone())
+        .model("m", writes())
+        .tool(write(&runs))
+        .build()
+        .await
+        .unwrap();
+    let asking = start(&kernel, &format!("{ASK_WRITE}ask_expires = \"1h\"\n"))
+        .await
+        .pid();
+    let session = kernel.start(program(&kernel, "")).await.unwrap().pid();
+    let [call] = &held(&kernel, 1).await[..] else {
+        panic!("one call")
+    };
+    let id = call.id;
+    kernel.shutdown().await.unwrap();
+
+    let reads: Arc<AtomicUsize> = Arc::default();
+    let counter = reads.clone();
+    let store = Faulty::new(inner, move |_, operation| {
+        if operation == Operation::Journal {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        Fate::Pass
+    });
+    let builder = Kernel::open(store).model("m", writes()).tool(write(&runs));
+    let kernel = builder.recovery(Recovery::Hold).build().await.unwrap();
+    let rows = kernel.processes().await.unwrap();
+    let waiting = |pid: Pid| {
+        rows.iter()
+            .find(|info| info.row.pid == pid)
+            .unwrap()
+            .row
+            .waiting
+    };
+    assert!(matches!(
+        waiting(asking),
+        Waiting::Person {
+            expires_ms: Some(_)
+        }
+    ));
+    assert_eq!(waiting(session), Waiting::Nothing);
+    assert_eq!(held(&kernel, 1).await[0].id, id);
+    assert_eq!(reads.load(Ordering::SeqCst), 1, "the session is not read");
+
+    // To resume a process that only waits for a person reads nothing.
+    kernel.resume_lazily([asking]).unwrap();
+    assert_eq!(status(&kernel, asking).await, "asking");
+    assert_eq!(reads.load(Ordering::SeqCst), 1);
+    kernel.approve(id).await.unwrap();
+    let process = kernel.process(asking).await.unwrap();
+    let exit = within(process.wait()).await.unwrap();
+    assert_eq!(
+        (exit.status, runs.load(Ordering::SeqCst)),
+        (ExitStatus::Done, 1)
+    );
+}
+
+/// A call expires in a process that was resumed after a restart and never loaded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_expires_while_its_process_is_not_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = Arc::default();
+    let kernel = open(folder.path(), &runs).build().await.unwrap();
+    let expiring = format!("{ASK_WRITE}ask_expires = \"900ms\"\n");
+    let pid = start(&kernel, &expiring).await.pid();
+    held(&kernel, 1).await;
+    kernel.shutdown().await.unwrap();
+
+    let builder = open(folder.path(), &runs).recovery(Recovery::Resume);
+    let kernel = builder.build().await.unwrap();
+    let process = kernel.process(pid).await.unwrap();
+    let exit = within(process.wait()).await.unwrap();
+    assert_eq!(exit.status, ExitStatus::Done);
+    assert!(
+        exit.message.contains("nobody answered in time"),
+        "{}",
+        exit.message
+    );
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+    assert_eq!(held(&kernel, 0).await, []);
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use dormouse::model::Request;
 use dormouse::ports::{Model, StoreError, SyncLevel};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{Durability, Kernel, KernelError, StoreFailure};
+use dormouse::{Durability, Kernel, KernelError, Recovery, StoreFailure, Verdict};
 use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
-use dormouse_tests::{FnModel, program, says, within};
+use dormouse_tests::{FnModel, asks, program, says, within};
 
 /// The commits of a store: how many entries each had, and what it was to survive.
 #[derive(Clone, Default)]
@@ -194,4 +194,52 @@ async fn a_relaxed_kernel_that_shuts_down_leaves_everything_in_the_log() {
         ["done"]
     );
     again.shutdown().await.unwrap();
+}
+
+/// A verdict is acknowledged to a person, whether its process is loaded or not.
+#[tokio::test]
+async fn the_verdict_of_a_person_is_synced_every_turn() {
+    let (commits, inner) = (Commits::default(), Arc::new(MemoryStore::new()));
+    let open = |recovery| {
+        let asks_first = FnModel(|request: Request| async move {
+            let last = request.messages.last().unwrap().text();
+            Ok(match last.as_str() {
+                "go" => asks(&[
+                    ("ask_user", r#"{"question": "one?"}"#),
+                    ("ask_user", r#"{"question": "two?"}"#),
+                    ("ask_user", r#"{"question": "three?"}"#),
+                ]),
+                _ => says("done"),
+            })
+        });
+        Kernel::open(commits.of(inner.clone()))
+            .durability(Durability::EveryTurn)
+            .recovery(recovery)
+            .model("m", asks_first)
+            .build()
+    };
+    let kernel = open(Recovery::Resume).await.unwrap();
+    let ask_user = program(&kernel, "[tools]\nenabled = [\"ask_user\"]\n");
+    let process = kernel.start(ask_user).input("go").await.unwrap();
+    within(process.wait_for(|view| view.status() == "asking"))
+        .await
+        .unwrap();
+    let held: Vec<_> = kernel.pending().await.unwrap().calls;
+    assert_eq!(held.len(), 3);
+    commits.taken();
+    kernel.refuse(held[0].id, "no").await.unwrap();
+    assert!(is_synced(&commits.taken()), "loaded");
+    kernel.shutdown().await.unwrap();
+
+    let kernel = open(Recovery::Hold).await.unwrap();
+    commits.taken();
+    let refuse = Verdict::Refuse { why: String::new() };
+    kernel.record_verdict(held[1].id, refuse).await.unwrap();
+    assert!(is_synced(&commits.taken()), "not loaded");
+    assert_eq!(kernel.pending().await.unwrap().calls.len(), 1);
+    kernel.shutdown().await.unwrap();
+}
+
+fn is_synced(commits: &[(usize, SyncLevel)]) -> bool {
+    !commits.is_empty() && commits.iter().all(|(_, level)| *level == SyncLevel::Synced)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_content::Content;
-use dormouse_kernel::process::next_alarm_ms;
+use dormouse_kernel::process::waiting_of_image;
 use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
@@ -222,7 +222,7 @@ fn encode(
     let op = match record {
         LogRecord::Created { row, image } => WriteOp::ProcessCreated {
             row: ProcessRow {
-                next_alarm_ms: next_alarm_ms(&image),
+                waiting: waiting_of_image(&image),
                 ..row
             },
             image: codec::encode(&image.try_map(&mut add_content)?)?,
@@ -257,7 +257,7 @@ fn encode(
         }
         LogRecord::Ended { pid, exit } => WriteOp::ProcessEnded { pid, exit },
         LogRecord::Reopened { pid, reopenings } => WriteOp::ProcessReopened { pid, reopenings },
-        LogRecord::NextAlarm { pid, due_ms } => WriteOp::NextAlarm { pid, due_ms },
+        LogRecord::Waiting { pid, waiting } => WriteOp::Waiting { pid, waiting },
         LogRecord::TempFile { root, record } => {
             let number = record.number;
             WriteOp::TempFile {
@@ -285,6 +285,7 @@ fn encode(
             members,
         },
         LogRecord::CheckpointDropped { id } => WriteOp::CheckpointDropped { id },
+        LogRecord::VerdictGiven => return Ok(()),
         LogRecord::Content(content) => return add_content(content).map(drop),
     };
     ops.push(op);

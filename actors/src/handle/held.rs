@@ -25,8 +25,7 @@ pub struct PendingCalls {
 impl Kernel {
     /// All calls that wait for a person, also those of processes that hibernate or were not loaded
     /// since the kernel was opened; no process is woken. Costs a pass over the process table, and
-    /// reads the journals of the processes that hibernate with held calls and of those that were
-    /// not loaded since the kernel was opened; journals of other processes are not read.
+    /// reads the journal of each process with held calls that is not in memory.
     ///
     /// # Errors
     /// [`KernelError::Closed`].

@@ -224,7 +224,7 @@ impl Kernel {
     }
 
     /// Runs every process that has not ended, and returns their handles, sorted by pid. Those that
-    /// only wait for an alarm [stay asleep](Self::resume_lazily) and are left out.
+    /// only wait for an alarm or a person [are not loaded](Self::resume_lazily) and are left out.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -234,7 +234,7 @@ impl Kernel {
             if info.row.exit.is_some() {
                 continue;
             }
-            if info.row.next_alarm_ms.is_some() {
+            if info.row.waiting.is_resting() {
                 self.resume_lazily([info.row.pid])?;
                 continue;
             }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 pub use dormouse_content::{BlobReader, Unreadable};
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
-use dormouse_proto::process::{Exit, ProcessRow};
+use dormouse_proto::process::{Exit, ProcessRow, Waiting};
 
 use super::garbage_collection::{
     InventoryReport, InventoryUpdate, MarkToken, SweepReport, SweepRequest,
@@ -252,18 +252,18 @@ pub enum WriteOp {
         /// How the process ended.
         exit: Exit,
     },
-    /// When the next alarm of a process is due. Its row in the process table gets the time, so that
-    /// a kernel finds the processes that are due without reading a journal. The time repeats what
-    /// the facts of the process say: a store that has lost it answers with 0, so that the process
-    /// is asked.
-    NextAlarm {
+    /// What a process waits for. Its row in the process table gets it, so that a kernel finds the
+    /// processes that are due, and those that wait for a person, without reading a journal. It
+    /// repeats what the facts of the process say: a store that has lost it answers with
+    /// [`Waiting::Unknown`], so that the journal is read.
+    Waiting {
         /// The process.
         pid: Pid,
-        /// Milliseconds since the epoch, UTC; `None` if the process waits for no alarm.
-        due_ms: Option<u64>,
+        /// What it waits for.
+        waiting: Waiting,
     },
-    /// An ended process was opened again: its row loses the exit and the next alarm, and gets the
-    /// number. Facts of the process follow. A store refuses to delete the process until it has ended
+    /// An ended process was opened again: its row loses the exit and what it waited for, and gets
+    /// the number. Facts of the process follow. A store refuses to delete the process until it has ended
     /// once more.
     ProcessReopened {
         /// The process.

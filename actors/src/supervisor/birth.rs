@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
-use dormouse_kernel::process::{Child, Image, State};
+use dormouse_kernel::process::{Child, Image, State, waiting_of_image};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
@@ -209,6 +209,7 @@ impl Supervisor {
         started_signal: Option<StartedSignal>,
     ) {
         let pid = process.row.pid;
+        let stored_waiting = waiting_of_image(&process.image);
         match State::from_image(
             process.row.local_id(),
             process.program,
@@ -218,7 +219,7 @@ impl Supervisor {
             Ok(state) => {
                 let loaded = Loaded {
                     pid,
-                    stored_alarm_ms: state.next_alarm_ms(),
+                    stored_waiting,
                     state,
                     last_fact: FactNumber(0),
                     journal_tail: JournalTail::new(0),

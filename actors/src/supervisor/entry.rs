@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
-use dormouse_proto::process::{BranchOrigin, Exit, Origin, ProcessRow};
+use dormouse_proto::process::{BranchOrigin, Exit, Origin, ProcessRow, Waiting};
 use ractor::ActorRef;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::Instant;
@@ -23,9 +23,7 @@ pub(super) struct ProcessEntry {
     program: Arc<str>,
     optional_fields: Option<Box<OptionalFields>>,
     live: Option<Box<LiveState>>,
-    /// When its next alarm is due: milliseconds since the epoch, UTC, plus one; 0 if it waits for
-    /// none.
-    next_alarm: u64,
+    waiting: PackedWaiting,
     /// The call that created the process and the index among the children of that call, if its
     /// origin has one.
     call: CallId,
@@ -62,11 +60,46 @@ pub(super) enum RunState {
 /// The state in which a process hibernated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// It waits for an input, or for its children.
+    /// It waits for an input, an alarm, a person, or its children.
     Waiting,
     Stopped,
-    /// Calls of its turn are held: a person has to approve or answer them.
-    Asking,
+}
+
+/// A [`Waiting`] in eight bytes: the kind in the lowest two bits, and above them a time plus one, or
+/// 0 for no time. A time is at most [`MAX_TIME_MS`](Self::MAX_TIME_MS).
+#[derive(Clone, Copy)]
+struct PackedWaiting(u64);
+
+impl PackedWaiting {
+    /// More than a hundred million years.
+    const MAX_TIME_MS: u64 = (1 << 62) - 2;
+
+    fn new(waiting: Waiting) -> Self {
+        let kind = match waiting {
+            Waiting::Nothing => 0,
+            Waiting::Unknown => 1,
+            Waiting::Alarm { .. } => 2,
+            Waiting::Person { .. } => 3,
+        };
+        let time = waiting
+            .wake_ms()
+            .map_or(0, |at_ms| at_ms.min(Self::MAX_TIME_MS) + 1);
+        Self(time << 2 | kind)
+    }
+
+    fn unpack(self) -> Waiting {
+        let time_ms = (self.0 >> 2).checked_sub(1);
+        match self.0 & 3 {
+            0 => Waiting::Nothing,
+            1 => Waiting::Unknown,
+            2 => Waiting::Alarm {
+                due_ms: time_ms.unwrap_or(0),
+            },
+            _ => Waiting::Person {
+                expires_ms: time_ms,
+            },
+        }
+    }
 }
 
 /// How a process was created.
@@ -123,7 +156,7 @@ impl ProcessEntry {
             origin,
             branched_from,
             exit,
-            next_alarm_ms,
+            waiting,
             reopenings,
             ..
         } = row;
@@ -150,30 +183,27 @@ impl ProcessEntry {
             })
         });
         let parent = parent.map_or(0, |parent| parent.0);
-        let mut entry = Self {
+        Self {
             parent,
             program,
             optional_fields,
             live: None,
-            next_alarm: 0,
+            waiting: PackedWaiting::new(waiting),
             call,
             index,
             origin,
             run_state,
             children_start_stopped: false,
             is_kill_pending: false,
-        };
-        entry.set_next_alarm(next_alarm_ms);
-        entry
+        }
     }
 
-    /// When its next alarm is due, if it waits for nothing else than alarms and input.
-    pub(super) fn next_alarm_ms(&self) -> Option<u64> {
-        self.next_alarm.checked_sub(1)
+    pub(super) fn waiting(&self) -> Waiting {
+        self.waiting.unpack()
     }
 
-    pub(super) fn set_next_alarm(&mut self, next_alarm_ms: Option<u64>) {
-        self.next_alarm = next_alarm_ms.map_or(0, |at_ms| at_ms.saturating_add(1));
+    pub(super) fn set_waiting(&mut self, waiting: Waiting) {
+        self.waiting = PackedWaiting::new(waiting);
     }
 
     /// The row of the entry, which belongs to process `pid`.
@@ -189,7 +219,10 @@ impl ProcessEntry {
             name,
             origin: self.origin(),
             branched_from: self.branched_from(),
-            next_alarm_ms: self.next_alarm_ms().filter(|_| exit.is_none()),
+            waiting: match exit {
+                None => self.waiting(),
+                Some(_) => Waiting::Nothing,
+            },
             exit,
             reopenings: self
                 .optional_fields
@@ -246,7 +279,7 @@ impl ProcessEntry {
 
     /// Records that the process was opened again. Returns how often it was.
     pub(super) fn record_reopening(&mut self) -> u32 {
-        self.next_alarm = 0;
+        self.set_waiting(Waiting::Nothing);
         let optional_fields = self.optional_fields.get_or_insert_default();
         optional_fields.exit = None;
         optional_fields.last_view = None;
@@ -321,11 +354,11 @@ impl ProcessEntry {
         match (self.exit(), self.run_state) {
             (Some(exit), _) => exit.status.word(),
             (None, RunState::Held) => "held",
-            (None, RunState::Hibernated { rest }) => match rest {
-                Rest::Waiting if self.next_alarm_ms().is_some() => "asleep",
-                Rest::Waiting => "hibernated",
-                Rest::Stopped => "stopped",
-                Rest::Asking => "asking",
+            (None, RunState::Hibernated { rest }) => match (self.waiting(), rest) {
+                (Waiting::Person { .. } | Waiting::Unknown, _) => "asking",
+                (_, Rest::Stopped) => "stopped",
+                (Waiting::Alarm { .. }, Rest::Waiting) => "asleep",
+                (Waiting::Nothing, Rest::Waiting) => "hibernated",
             },
             (
                 None,
@@ -417,10 +450,18 @@ mod tests {
         ];
         let exit = Exit::new(dormouse_proto::process::ExitStatus::Killed, "why");
         for origin in origins {
-            for (parent, name, exit, next_alarm_ms, reopenings) in [
-                (None, None, None, None, 0),
-                (None, None, None, Some(0), 3),
-                (Some(Pid(2)), Some("n".into()), Some(exit.clone()), None, 0),
+            let nothing = Waiting::Nothing;
+            let alarm = Waiting::Alarm { due_ms: 0 };
+            for (parent, name, exit, waiting, reopenings) in [
+                (None, None, None, nothing, 0),
+                (None, None, None, alarm, 3),
+                (
+                    Some(Pid(2)),
+                    Some("n".into()),
+                    Some(exit.clone()),
+                    nothing,
+                    0,
+                ),
             ] {
                 let branched_from = parent.map(|from| BranchOrigin {
                     pid: from,
@@ -438,7 +479,7 @@ mod tests {
                     origin,
                     branched_from,
                     exit,
-                    next_alarm_ms,
+                    waiting,
                     reopenings,
                 };
                 assert_eq!(
@@ -447,5 +488,22 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn what_a_process_waits_for_is_packed_without_loss() {
+        let latest = PackedWaiting::MAX_TIME_MS;
+        let expiries = [None, Some(0), Some(1), Some(latest)];
+        let persons = expiries.map(|expires_ms| Waiting::Person { expires_ms });
+        let alarms = [0, 1, latest].map(|due_ms| Waiting::Alarm { due_ms });
+        for waiting in [Waiting::Nothing, Waiting::Unknown]
+            .into_iter()
+            .chain(persons)
+            .chain(alarms)
+        {
+            assert_eq!(PackedWaiting::new(waiting).unpack(), waiting);
+        }
+        let never = PackedWaiting::new(Waiting::Alarm { due_ms: u64::MAX });
+        assert_eq!(never.unpack(), Waiting::Alarm { due_ms: latest });
     }
 }

@@ -7,11 +7,8 @@
 //! inputs wait in the table: if the process declines it gets them in order, and if it hibernates
 //! they wake it. No input is lost or delivered twice.
 //!
-//! A process can hibernate while its calls wait for a person. Its actor is then not there to refuse a
-//! call that expires, so the supervisor wakes it at that time (`expiries.rs`).
-//!
 //! A hibernated process consists of its journal and its row in the table. A message, a signal, the
-//! end of a child, or a caller that waits for it wakes it under its pid.
+//! end of a child, a time (`wake_times.rs`), or a caller that waits for it wakes it under its pid.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +19,6 @@ use tokio::time::Instant;
 
 use super::Supervisor;
 use super::entry::{ProcessEntry, Rest, RunState};
-use crate::clock::now_ms;
 use crate::error::{KernelError, NotFound, ProcessError, StoreFailure};
 use crate::event::Event;
 use crate::process::{HibernationBlocker, ProcessMessage};
@@ -75,8 +71,6 @@ pub(crate) enum HibernationMessage {
     },
     /// A caller waits for a process.
     Wake { pid: Pid },
-    /// A held call of a hibernated process may have expired.
-    ExpiryDue,
     /// All handles of a process were dropped.
     HandlesDropped { pid: Pid },
 }
@@ -92,7 +86,6 @@ impl Supervisor {
                 self.on_hibernation_declined(pid, &blocker)
             }
             HibernationMessage::Wake { pid } => self.wake_if_hibernated(pid),
-            HibernationMessage::ExpiryDue => self.wake_expired(),
             HibernationMessage::HandlesDropped { pid } => self.on_handles_dropped(pid),
         }
     }
@@ -188,24 +181,18 @@ impl Supervisor {
         let Some(live) = self.live_if_hibernating(pid) else {
             return;
         };
-        let (mut rest, mut expires_ms) = (Rest::Waiting, None);
+        let mut rest = Rest::Waiting;
         live.view.send_modify(|view| {
             if let Some(view) = view {
                 view.mark_hibernated();
-                expires_ms = view.phase.next_expiry_ms();
-                rest = match view.phase.held_calls().next() {
-                    Some(_) => Rest::Asking,
-                    None if view.stopped => Rest::Stopped,
-                    None => Rest::Waiting,
-                };
+                if view.stopped {
+                    rest = Rest::Stopped;
+                }
             }
         });
         let replies = std::mem::take(&mut live.hibernate_replies);
         let has_waiting = !live.waiting_inputs.is_empty();
         self.table.set_run_state(pid, RunState::Hibernated { rest });
-        if let Some(at_ms) = expires_ms {
-            self.expiries.insert(pid, at_ms, &self.myself);
-        }
         self.context.publish(Event::Hibernated { pid });
         // The requester has dropped its receiver if it no longer waits.
         replies
@@ -247,13 +234,6 @@ impl Supervisor {
     pub(super) fn wake_if_hibernated(&mut self, pid: Pid) {
         if matches!(self.table.run_state(pid), Some(RunState::Hibernated { .. })) {
             self.wake(pid);
-        }
-    }
-
-    /// Wakes the hibernated processes whose held calls have expired: each refuses them itself.
-    fn wake_expired(&mut self) {
-        for pid in self.expiries.take_due(now_ms(), &self.myself) {
-            self.wake_if_hibernated(pid);
         }
     }
 

@@ -19,10 +19,11 @@ pub(super) struct RecoveryQueue {
 }
 
 impl Supervisor {
-    /// Loads these processes, a few at a time. Those that only wait for an alarm stay asleep.
+    /// Loads these processes, a few at a time. Those that only wait for an alarm or a person
+    /// are not loaded.
     pub(super) fn recover(&mut self, pids: Vec<Pid>) {
         for pid in pids {
-            if !self.resume_asleep(pid) {
+            if !self.resume_resting(pid) {
                 self.recovery_queue.queued_pids.push_back(pid);
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_kernel::process::Verdict;
 use dormouse_proto::id::{Pid, ProcessCallId};
-use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
+use dormouse_proto::process::{Exit, ExitStatus, ProcessRow, Waiting};
 use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorId};
 use tokio::time::Instant;
@@ -53,7 +53,7 @@ pub(crate) enum RunMessage {
         reply: VerdictReply,
     },
     /// A verdict was recorded in the journal of a process, or could not be.
-    VerdictRecorded { pid: Pid },
+    VerdictRecorded { pid: Pid, waiting: Option<Waiting> },
     /// Ask a parent to open an ended child again.
     AskParent {
         parent: Pid,
@@ -83,7 +83,7 @@ impl Supervisor {
                 verdict,
                 reply,
             } => self.record_verdict(call, verdict, reply),
-            RunMessage::VerdictRecorded { pid } => self.on_verdict_recorded(pid),
+            RunMessage::VerdictRecorded { pid, waiting } => self.on_verdict_recorded(pid, waiting),
             RunMessage::AskParent { parent, delivery } => self.deliver(parent, *delivery),
             RunMessage::ReopeningFinished {
                 pid,
@@ -212,7 +212,7 @@ impl Supervisor {
             state,
             last_fact,
             journal_tail,
-            stored_alarm_ms,
+            stored_waiting,
         }: Loaded,
         started_signal: Option<StartedSignal>,
     ) {
@@ -247,7 +247,7 @@ impl Supervisor {
             root,
             last_fact,
             journal_tail,
-            stored_alarm_ms,
+            stored_waiting,
             view,
             started_signal,
         };
@@ -308,7 +308,7 @@ impl Supervisor {
             .retain(|at| now.duration_since(*at) < FAULT_WINDOW);
         live.faults.push(now);
         let faults = live.faults.len();
-        self.table.alarms.finish_waking(pid);
+        self.table.wake_queue.finish_waking(pid);
         tracing::error!(%pid, reason, faults, "a process faulted");
         if faults > max_restarts {
             return self.end_as_faulted(

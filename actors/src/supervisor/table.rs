@@ -7,14 +7,14 @@ use std::sync::Arc;
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::pid_map::PidMap;
-use dormouse_proto::process::{Exit, Origin, ProcessRow};
+use dormouse_proto::process::{Exit, Origin, ProcessRow, Waiting};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
-use super::alarms::AlarmQueue;
-use super::entry::{LiveState, ProcessEntry, Rest, RunState, WaitOutcome, child_slot};
+use super::entry::{LiveState, ProcessEntry, RunState, WaitOutcome, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
+use super::wake_times::WakeQueue;
 use crate::error::{KernelError, NotFound, ProcessError};
 use crate::event::ProcessView;
 use crate::held_call::HeldCall;
@@ -41,7 +41,7 @@ pub(crate) struct ProcessTable {
     /// How many processes are loaded or being loaded.
     loaded: usize,
     pub(super) quiescent: QuiescentQueue,
-    pub(super) alarms: AlarmQueue,
+    pub(super) wake_queue: WakeQueue,
 }
 
 /// The channels that a process handle subscribes to.
@@ -102,7 +102,7 @@ impl ProcessTable {
             programs: BTreeSet::new(),
             loaded: 0,
             quiescent: QuiescentQueue::default(),
-            alarms: AlarmQueue::default(),
+            wake_queue: WakeQueue::default(),
         };
         for row in rows {
             let run_state = if row.exit.is_some() {
@@ -224,16 +224,17 @@ impl ProcessTable {
         };
         self.loaded -= usize::from(is_loaded(entry.run_state));
         self.loaded += usize::from(is_loaded(run_state));
-        let was_armed = has_armed_alarm(entry.run_state);
+        let was_woken = is_woken(entry.run_state);
         entry.run_state = run_state;
         if run_state != RunState::Running {
             self.quiescent.remove(entry);
         }
-        match (was_armed, has_armed_alarm(run_state)) {
-            (false, true) => self.alarms.reschedule(pid, None, entry.next_alarm_ms()),
+        let wake_ms = entry.waiting().wake_ms();
+        match (was_woken, is_woken(run_state)) {
+            (false, true) => self.wake_queue.reschedule(pid, None, wake_ms),
             (true, false) => {
-                self.alarms.reschedule(pid, entry.next_alarm_ms(), None);
-                self.alarms.finish_waking(pid);
+                self.wake_queue.reschedule(pid, wake_ms, None);
+                self.wake_queue.finish_waking(pid);
             }
             (false, false) | (true, true) => {}
         }
@@ -251,24 +252,25 @@ impl ProcessTable {
         }
     }
 
-    /// Records when the next alarm of a process is due.
-    pub(super) fn set_next_alarm(&mut self, pid: Pid, next_alarm_ms: Option<u64>) {
+    /// Records what a process waits for.
+    pub(super) fn set_waiting(&mut self, pid: Pid, waiting: Waiting) {
         let Some(entry) = self.entries.get_mut(pid) else {
             return;
         };
-        let before = entry.next_alarm_ms();
-        entry.set_next_alarm(next_alarm_ms);
-        if has_armed_alarm(entry.run_state) {
-            self.alarms.reschedule(pid, before, next_alarm_ms);
+        let before_ms = entry.waiting().wake_ms();
+        entry.set_waiting(waiting);
+        if is_woken(entry.run_state) {
+            self.wake_queue
+                .reschedule(pid, before_ms, waiting.wake_ms());
         }
     }
 
-    /// Whether a held process only waits for its next alarm. A process with children is loaded:
-    /// one of them may have ended without its parent knowing.
-    pub(super) fn is_asleep(&self, pid: Pid) -> bool {
+    /// Whether a held process only waits for its next alarm or a person. A process with children is
+    /// loaded: one of them may have ended without its parent knowing.
+    pub(super) fn is_resting(&self, pid: Pid) -> bool {
         let is_waiting = |entry: &ProcessEntry| {
             entry.run_state == RunState::Held
-                && entry.next_alarm_ms().is_some()
+                && entry.waiting().is_resting()
                 && !entry.is_kill_pending
         };
         self.get(pid).is_some_and(is_waiting) && self.children_of(pid).next().is_none()
@@ -480,8 +482,8 @@ impl ProcessTable {
     pub(super) fn mark_running(&mut self, pid: Pid, actor: ActorRef<ProcessMessage>) {
         self.actors.insert(actor.get_id(), pid);
         self.set_run_state(pid, RunState::Running);
-        // The process reports its next alarm itself.
-        self.set_next_alarm(pid, None);
+        // The process reports itself what it waits for.
+        self.set_waiting(pid, Waiting::Nothing);
         if let Some(live) = self.live_mut(pid) {
             live.actor = Some(actor);
         }
@@ -629,8 +631,8 @@ impl ProcessTable {
             page.last = Some(pid);
             match (entry.run_state, entry.view()) {
                 (RunState::Ended, _) => {}
-                (RunState::Hibernated { rest }, _) => {
-                    if rest == Rest::Asking {
+                (RunState::Hibernated { .. } | RunState::Held, _) => {
+                    if entry.waiting().may_hold_calls() {
                         page.unloaded.push(pid);
                     }
                 }
@@ -677,8 +679,8 @@ pub(super) enum FinalState {
     LastView,
 }
 
-/// Whether the alarms of a process fire.
-fn has_armed_alarm(run_state: RunState) -> bool {
+/// Whether a process is woken when its time comes.
+fn is_woken(run_state: RunState) -> bool {
     !matches!(run_state, RunState::Held | RunState::Ended)
 }
 

@@ -5,6 +5,7 @@
 
 use dormouse_kernel::process::{self, Verdict};
 use dormouse_proto::id::{Pid, ProcessCallId};
+use dormouse_proto::process::Waiting;
 use tokio::sync::oneshot;
 
 use super::entry::RunState;
@@ -43,18 +44,21 @@ impl Supervisor {
         self.table.set_run_state(pid, RunState::Loading);
         let context = self.context.clone();
         let myself = self.myself.clone();
-        let finish = move |result: Result<(), KernelError>| {
+        let finish = move |result: Result<Waiting, KernelError>| {
             // First the supervisor, so that the caller sees the process as held again. If it has
             // stopped, the kernel is shutting down.
-            let _ = myself.cast(RunMessage::VerdictRecorded { pid }.into());
-            let _ = reply.send(result.map_err(NotRecorded::Failed));
+            let waiting = result.as_ref().ok().copied();
+            let _ = myself.cast(RunMessage::VerdictRecorded { pid, waiting }.into());
+            let _ = reply.send(result.map(drop).map_err(NotRecorded::Failed));
         };
         let record = move |_durable| {
-            tokio::task::spawn_blocking(move || match verdict_record(&context, call, verdict) {
+            tokio::task::spawn_blocking(move || match verdict_records(&context, call, verdict) {
                 Err(error) => finish(Err(error)),
-                Ok(record) => context.append_records(
-                    vec![record],
-                    Box::new(move |result| finish(result.map(drop).map_err(KernelError::from))),
+                Ok((records, waiting)) => context.append_records(
+                    records,
+                    Box::new(move |result| {
+                        finish(result.map(|_| waiting).map_err(KernelError::from))
+                    }),
                 ),
             });
         };
@@ -62,10 +66,14 @@ impl Supervisor {
         self.context.append_records(Vec::new(), Box::new(record));
     }
 
-    /// The process is not loaded again. Inputs and callers that came meanwhile load it.
-    pub(super) fn on_verdict_recorded(&mut self, pid: Pid) {
+    /// The process is not loaded again. Inputs and callers that came meanwhile load it. `waiting` is
+    /// what it waits for now, if the verdict was recorded.
+    pub(super) fn on_verdict_recorded(&mut self, pid: Pid, waiting: Option<Waiting>) {
         if self.table.run_state(pid) != Some(RunState::Loading) {
             return;
+        }
+        if let Some(waiting) = waiting {
+            self.table.set_waiting(pid, waiting);
         }
         self.table.set_run_state(pid, RunState::Held);
         if self.table.has_pending_input(pid) || self.table.has_run_waiters(pid) {
@@ -74,25 +82,29 @@ impl Supervisor {
     }
 }
 
-/// The facts that record a verdict, from the journal of the process.
-fn verdict_record(
+/// The records of a verdict, from the journal of the process, and what the process waits for then.
+fn verdict_records(
     context: &KernelContext,
     call: ProcessCallId,
     verdict: Verdict,
-) -> Result<LogRecord, KernelError> {
+) -> Result<(Vec<LogRecord>, Waiting), KernelError> {
     let store = context.store_handle().ok_or(LoadError::NoStore)?;
     let pid = call.pid;
     let loaded = recovery::load_process(&*store, context, pid, None, LoadPurpose::Inspect)?;
-    let facts =
-        process::record_verdict(&loaded.state, call.call, verdict, now_ms()).map_err(|error| {
-            ProcessError::NotAnswered {
-                call,
-                reason: error.to_string(),
-            }
+    let (facts, waiting) = process::record_verdict(&loaded.state, call.call, verdict, now_ms())
+        .map_err(|error| ProcessError::NotAnswered {
+            call,
+            reason: error.to_string(),
         })?;
-    Ok(LogRecord::Facts {
+    let facts = LogRecord::Facts {
         pid,
         first: loaded.last_fact.plus(1),
         facts: facts.into(),
-    })
+    };
+    let records = vec![
+        facts,
+        LogRecord::Waiting { pid, waiting },
+        LogRecord::VerdictGiven,
+    ];
+    Ok((records, waiting))
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
 use dormouse_actors::ports::{Batch, OwnerToken, Store as _, StoreError, WriteOp};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
+use dormouse_proto::process::Waiting;
 
 use crate::content;
 use crate::error::refused;
@@ -107,7 +108,7 @@ impl<L: RecordLog> RecordStore<L> {
             WriteOp::Facts { pid, .. }
             | WriteOp::Snapshot { pid, .. }
             | WriteOp::ProcessEnded { pid, .. }
-            | WriteOp::NextAlarm { pid, .. }
+            | WriteOp::Waiting { pid, .. }
             | WriteOp::ProcessReopened { pid, .. }
             | WriteOp::ProcessDeleted { pid }
             | WriteOp::HistoryTruncated { pid, .. } => vec![*pid],
@@ -297,18 +298,18 @@ impl<L: RecordLog> RecordStore<L> {
             WriteOp::ProcessEnded { pid, exit } => {
                 let existing_row = self.row_to_change(changes, *pid)?;
                 existing_row.process_row.exit = Some(exit.clone());
-                existing_row.process_row.next_alarm_ms = None;
+                existing_row.process_row.waiting = Waiting::Nothing;
                 existing_row.ended_ms = Some(at_ms);
             }
             WriteOp::ProcessReopened { pid, reopenings } => {
                 let existing_row = self.row_to_change(changes, *pid)?;
                 existing_row.process_row.exit = None;
-                existing_row.process_row.next_alarm_ms = None;
+                existing_row.process_row.waiting = Waiting::Nothing;
                 existing_row.process_row.reopenings = *reopenings;
                 existing_row.ended_ms = None;
             }
-            WriteOp::NextAlarm { pid, due_ms } => {
-                self.row_to_change(changes, *pid)?.process_row.next_alarm_ms = *due_ms;
+            WriteOp::Waiting { pid, waiting } => {
+                self.row_to_change(changes, *pid)?.process_row.waiting = *waiting;
             }
             WriteOp::ProcessDeleted { pid } => {
                 changes.rows.insert(*pid, StoredRow::Deleted);

@@ -165,7 +165,7 @@ impl CommitValidator<'_> {
             WriteOp::ProcessCreated { row, image } => self.check_creation(row.pid, image),
             WriteOp::Facts { pid, first, facts } => self.check_facts(*pid, *first, facts),
             WriteOp::Snapshot { pid, at, image } => self.check_snapshot(*pid, *at, image),
-            WriteOp::NextAlarm { pid, .. } => self.progress(*pid).map(|_| ()),
+            WriteOp::Waiting { pid, .. } => self.progress(*pid).map(|_| ()),
             WriteOp::ProcessEnded { pid, .. } => self.set_state(*pid, ProcessState::Exists),
             WriteOp::ProcessReopened { pid, .. } => self.set_state(*pid, ProcessState::Reopened),
             WriteOp::TempFile {

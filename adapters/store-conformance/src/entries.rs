@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dormouse_actors::ports::{Batch, OwnerToken, Store, StoreError, TempFileChange, WriteOp};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
-use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
+use dormouse_proto::process::{Exit, ExitStatus, ProcessRow, Waiting};
 
 /// The time of every commit: milliseconds since the epoch, UTC.
 pub const NOW_MS: u64 = 1_700_000_000_000;
@@ -72,13 +72,19 @@ pub fn reopened(pid: u64, reopenings: u32) -> WriteOp {
     }
 }
 
-/// The operation that sets when the next alarm of a process is due.
+/// The operation that sets what a process waits for.
 #[must_use]
-pub fn next_alarm(pid: u64, due_ms: Option<u64>) -> WriteOp {
-    WriteOp::NextAlarm {
+pub fn waiting(pid: u64, waiting: Waiting) -> WriteOp {
+    WriteOp::Waiting {
         pid: Pid(pid),
-        due_ms,
+        waiting,
     }
+}
+
+/// What a process waits for that has an alarm at this time.
+#[must_use]
+pub fn alarm(due_ms: u64) -> Waiting {
+    Waiting::Alarm { due_ms }
 }
 
 /// The bytes of a change of temporary files.

@@ -54,7 +54,7 @@ const CASES: [fn(&mut Subject); 26] = [
     journals::a_history_says_when_each_fact_was_written,
     table::only_the_newest_owner_writes,
     table::the_table_lists_created_and_ended_processes,
-    table::the_table_has_the_next_alarm_of_each_process,
+    table::the_table_has_what_each_process_waits_for,
     table::a_process_that_is_opened_again_is_alive_until_it_ends_again,
     contents::contents_are_read_by_hash,
     contents::contents_are_read_in_ranges_and_have_their_index,

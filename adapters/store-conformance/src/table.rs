@@ -2,7 +2,7 @@
 
 use dormouse_actors::ports::{OwnerToken, StoreError, WriteOp};
 use dormouse_proto::id::Pid;
-use dormouse_proto::process::ProcessRow;
+use dormouse_proto::process::{ProcessRow, Waiting};
 
 use crate::entries::*;
 use crate::subject::*;
@@ -42,10 +42,10 @@ pub(crate) fn the_table_lists_created_and_ended_processes(subject: &mut Subject)
     );
 }
 
-pub(crate) fn the_table_has_the_next_alarm_of_each_process(subject: &mut Subject) {
+pub(crate) fn the_table_has_what_each_process_waits_for(subject: &mut Subject) {
     let owner = claim(subject);
     let born_asleep = ProcessRow {
-        next_alarm_ms: Some(500),
+        waiting: alarm(500),
         ..row(2)
     };
     let created_asleep = WriteOp::ProcessCreated {
@@ -53,33 +53,44 @@ pub(crate) fn the_table_has_the_next_alarm_of_each_process(subject: &mut Subject
         image: b"image".to_vec(),
     };
     commit_ops(subject, owner, &[created(1), created_asleep, created(3)]);
-    let next_alarms = |subject: &mut Subject| {
+    let in_rows = |subject: &mut Subject| {
         let rows = with_store(subject, |store| store.processes().unwrap().rows);
-        let next_alarms: Vec<_> = rows.iter().map(|row| row.next_alarm_ms).collect();
-        next_alarms
+        let in_rows: Vec<_> = rows.iter().map(|row| row.waiting).collect();
+        in_rows
     };
-    assert_eq!(next_alarms(subject), [None, Some(500), None]);
-    // One commit holds the facts and the time that they lead to; the last time counts.
+    let nothing = Waiting::Nothing;
+    assert_eq!(in_rows(subject), [nothing, alarm(500), nothing]);
+    // One commit holds the facts and what they lead to; the last record counts.
     let ops = [
         facts(1, 1..=1),
-        next_alarm(1, Some(900)),
+        waiting(1, alarm(900)),
         facts(1, 2..=2),
-        next_alarm(1, Some(700)),
-        next_alarm(2, None),
+        waiting(1, alarm(700)),
+        waiting(2, nothing),
     ];
     commit_ops(subject, owner, &ops);
-    assert_eq!(next_alarms(subject), [Some(700), None, None]);
-    let refused = [facts(1, 3..=3), next_alarm(9, Some(1))];
+    assert_eq!(in_rows(subject), [alarm(700), nothing, nothing]);
+    let refused = [facts(1, 3..=3), waiting(9, alarm(1))];
     expect_refusal(subject, owner, &refused);
-    assert_eq!(next_alarms(subject), [Some(700), None, None]);
-    commit_ops(subject, owner, &[next_alarm(3, Some(1)), ended(3)]);
-    assert_eq!(next_alarms(subject), [Some(700), None, None]);
-    commit_ops(subject, owner, &[next_alarm(1, Some(800))]);
-    assert_eq!(next_alarms(subject), [Some(800), None, None]);
-    let journal_row = with_store(subject, |store| store.journal(Pid(1), None).unwrap().row);
-    assert_eq!(journal_row.next_alarm_ms, Some(800));
+    assert_eq!(in_rows(subject), [alarm(700), nothing, nothing]);
+    commit_ops(subject, owner, &[waiting(3, alarm(1)), ended(3)]);
+    assert_eq!(in_rows(subject), [alarm(700), nothing, nothing]);
+    let others = [
+        Waiting::Unknown,
+        Waiting::Person { expires_ms: None },
+        Waiting::Person {
+            expires_ms: Some(u64::MAX),
+        },
+        alarm(800),
+    ];
+    for other in others {
+        commit_ops(subject, owner, &[waiting(1, other)]);
+        assert_eq!(in_rows(subject), [other, nothing, nothing]);
+        let journal_row = with_store(subject, |store| store.journal(Pid(1), None).unwrap().row);
+        assert_eq!(journal_row.waiting, other);
+    }
     commit_ops(subject, owner, &[process_deleted(1)]);
-    assert_eq!(next_alarms(subject), [None, None]);
+    assert_eq!(in_rows(subject), [nothing, nothing]);
 }
 
 pub(crate) fn a_process_that_is_opened_again_is_alive_until_it_ends_again(subject: &mut Subject) {
@@ -101,7 +112,7 @@ pub(crate) fn a_process_that_is_opened_again_is_alive_until_it_ends_again(subjec
     commit_ops(
         subject,
         owner,
-        &[created(1), facts(1, 1..=1), next_alarm(1, Some(900))],
+        &[created(1), facts(1, 1..=1), waiting(1, alarm(900))],
     );
     commit_ops(subject, owner, &[facts(1, 2..=2), ended(1)]);
     check(subject, dead(0));
@@ -110,11 +121,11 @@ pub(crate) fn a_process_that_is_opened_again_is_alive_until_it_ends_again(subjec
     check(subject, alive(1));
     let refused = expect_refusal(subject, owner, &[process_deleted(1)]);
     assert!(matches!(refused, StoreError::Refused { .. }), "{refused}");
-    commit_ops(subject, owner, &[next_alarm(1, Some(1_000))]);
+    commit_ops(subject, owner, &[waiting(1, alarm(1_000))]);
     check(
         subject,
         ProcessRow {
-            next_alarm_ms: Some(1_000),
+            waiting: alarm(1_000),
             ..alive(1)
         },
     );

@@ -82,7 +82,7 @@ impl LogStore {
         let mut builders = Vec::new();
         let mut new_contents = HashSet::new();
         let mut last_facts = HashMap::new();
-        let last_alarms = last_alarm_ops(batch.ops);
+        let last_waiting = last_waiting_ops(batch.ops);
         for (index, op) in batch.ops.iter().enumerate() {
             if let WriteOp::Facts { pid, first, facts } = op {
                 let next = first.0 + facts.len() as u64;
@@ -113,7 +113,7 @@ impl LogStore {
                 WriteOp::HistoryTruncated { pid, below } => {
                     builders.push(self.build_truncation(*pid, *below)?)
                 }
-                WriteOp::NextAlarm { pid, .. } if last_alarms.get(pid) != Some(&index) => {}
+                WriteOp::Waiting { pid, .. } if last_waiting.get(pid) != Some(&index) => {}
                 _ => builders.extend(RecordBuilder::for_op(op)?),
             }
         }
@@ -205,9 +205,9 @@ impl LogStore {
 
 /// The position of the last alarm of each process. Only this one is written: the records of one
 /// commit have no order once a compaction has moved them.
-fn last_alarm_ops(ops: &[WriteOp]) -> HashMap<Pid, usize> {
+fn last_waiting_ops(ops: &[WriteOp]) -> HashMap<Pid, usize> {
     let alarms = ops.iter().enumerate().filter_map(|(index, op)| match op {
-        WriteOp::NextAlarm { pid, .. } => Some((*pid, index)),
+        WriteOp::Waiting { pid, .. } => Some((*pid, index)),
         _ => None,
     });
     alarms.collect()

@@ -230,7 +230,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             RecordKind::Snapshot | RecordKind::SnapshotDropped | RecordKind::HistoryTruncated => {
                 Need::image(first)
             }
-            RecordKind::TempFile | RecordKind::NextAlarm => Need::ALWAYS,
+            RecordKind::TempFile | RecordKind::Waiting => Need::ALWAYS,
             RecordKind::ProcessReopened => {
                 // A compaction may have moved the record behind that of the next end.
                 let processes = self.store.index();

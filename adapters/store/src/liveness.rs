@@ -62,10 +62,10 @@ pub(crate) fn is_live(
         RecordKind::ProcessEnded => Ok(entry
             .and_then(|entry| entry.end.as_ref())
             .is_some_and(|end| end.at == at)),
-        RecordKind::NextAlarm => Ok(entry
+        RecordKind::Waiting => Ok(entry
             .filter(|entry| entry.end.is_none())
-            .and_then(|entry| entry.next_alarm.as_ref())
-            .is_some_and(|next_alarm| next_alarm.at == at)),
+            .and_then(|entry| entry.waiting.as_ref())
+            .is_some_and(|waiting| waiting.at == at)),
         RecordKind::ProcessReopened => Ok(entry
             .and_then(|entry| entry.reopened.as_ref())
             .is_some_and(|reopened| reopened.at == at)),
@@ -116,7 +116,7 @@ pub(crate) fn record_key(header: &RecordHeader) -> Option<RecordKey> {
         | RecordKind::DeletedPids
         | RecordKind::DroppedCheckpoints
         | RecordKind::LossAcknowledged
-        | RecordKind::NextAlarm
+        | RecordKind::Waiting
         | RecordKind::ProcessReopened => None,
     }
 }

@@ -143,7 +143,7 @@ impl LogScan {
             | RecordKind::DroppedCheckpoints
             | RecordKind::LossAcknowledged
             // The facts of the process say the same.
-            | RecordKind::NextAlarm
+            | RecordKind::Waiting
             | RecordKind::ProcessReopened => {}
             RecordKind::Content => {
                 let hash = match StoredContent::open(log, at, header, Arc::default()) {

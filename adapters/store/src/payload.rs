@@ -5,7 +5,7 @@
 use bytes::BufMut as _;
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::checkpoint::Checkpoint;
-use dormouse_proto::process::{Exit, ProcessRow};
+use dormouse_proto::process::{Exit, ProcessRow, Waiting};
 use dormouse_proto::record::codec::{self, CodecError};
 use serde::Serialize;
 
@@ -72,11 +72,11 @@ pub(crate) fn decode_exit(payload: &[u8]) -> Result<Exit, StoreError> {
     decode(payload)
 }
 
-/// Decodes the payload of a `NextAlarm` record.
+/// Decodes the payload of a `Waiting` record.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn decode_next_alarm(payload: &[u8]) -> Result<Option<u64>, StoreError> {
+pub(crate) fn decode_waiting(payload: &[u8]) -> Result<Waiting, StoreError> {
     decode(payload)
 }
 

@@ -35,8 +35,8 @@ use dormouse_records::secret::StoreKey;
 pub(crate) use digest::Digest;
 use entry::is_deleted_entry;
 pub(crate) use entry::{
-    EndEntry, LastRecord, NextAlarmEntry, NumberedRecords, ProcessEntry, ReopenedEntry,
-    RetainedHistory,
+    EndEntry, LastRecord, NumberedRecords, ProcessEntry, ReopenedEntry, RetainedHistory,
+    WaitingEntry,
 };
 use loader::TableLoader;
 
@@ -338,6 +338,7 @@ mod tests {
     use dormouse_proto::id::FactNumber;
 
     use super::*;
+    use dormouse_proto::process::Waiting;
 
     fn entry(last: u64) -> ProcessEntry {
         let last_record = LastRecord {
@@ -375,7 +376,7 @@ mod tests {
             last,
             last_record,
             temp_files,
-            next_alarm: None,
+            waiting: None,
             reopened: None,
         }
     }
@@ -425,11 +426,18 @@ mod tests {
             segment: 3,
             offset: 300,
         });
-        let asleep = [None, Some(0), Some(1_800_000_000_000)].map(|due_ms| ProcessEntry {
-            next_alarm: Some(NextAlarmEntry {
+        let times = [
+            Waiting::Nothing,
+            Waiting::Alarm { due_ms: 0 },
+            Waiting::Person {
+                expires_ms: Some(1_800_000_000_000),
+            },
+        ];
+        let asleep = times.map(|waiting| ProcessEntry {
+            waiting: Some(WaitingEntry {
                 first_commit: 7,
                 at: Location::START,
-                due_ms,
+                waiting,
             }),
             ..entry(9)
         });

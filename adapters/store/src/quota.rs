@@ -55,7 +55,7 @@ fn frees_space(op: &WriteOp) -> bool {
         | WriteOp::ProcessCreated { .. }
         | WriteOp::Facts { .. }
         | WriteOp::Snapshot { .. }
-        | WriteOp::NextAlarm { .. }
+        | WriteOp::Waiting { .. }
         | WriteOp::ProcessReopened { .. }
         | WriteOp::TempFile { .. }
         | WriteOp::Checkpoint { .. } => false,

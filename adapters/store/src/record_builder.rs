@@ -234,10 +234,10 @@ impl RecordBuilder {
                 first: at.0,
                 ..Self::with_payload(RecordKind::Snapshot, pid.0, image.clone())
             }),
-            WriteOp::NextAlarm { pid, due_ms } => Some(Self::with_payload(
-                RecordKind::NextAlarm,
+            WriteOp::Waiting { pid, waiting } => Some(Self::with_payload(
+                RecordKind::Waiting,
                 pid.0,
-                encode(due_ms)?,
+                encode(waiting)?,
             )),
             WriteOp::ProcessReopened { pid, reopenings } => Some(Self {
                 count: u64::from(*reopenings),

@@ -111,7 +111,7 @@ pub(crate) enum RecordKind {
     /// Acknowledges losses.
     LossAcknowledged = 17,
     /// Sets when the next alarm of a process is due.
-    NextAlarm = 18,
+    Waiting = 18,
     /// Opens an ended process again.
     ProcessReopened = 19,
 }
@@ -135,7 +135,7 @@ impl RecordKind {
         Self::DeletedPids,
         Self::DroppedCheckpoints,
         Self::LossAcknowledged,
-        Self::NextAlarm,
+        Self::Waiting,
         Self::ProcessReopened,
     ];
 

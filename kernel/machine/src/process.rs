@@ -78,7 +78,7 @@ mod turn;
 mod turn_end;
 mod waiting;
 
-pub use alarms::{AlarmRequest, next_alarm_ms};
+pub use alarms::AlarmRequest;
 pub use arrival::PlacedArrival;
 pub use birth::{Birth, initial_image};
 pub use checkpoint_op::{
@@ -99,7 +99,7 @@ pub use evolve::evolve;
 pub use fact_summary::summary_line;
 pub use goto::{GotoArguments, GotoError, GotoRead, check_goto_message};
 pub use held::{AnswerError, Question, Verdict, VerdictError};
-pub use hibernation::BusyReason;
+pub use hibernation::{BusyReason, waiting_of_image};
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
 pub use mcp_tools::{MissingMcpTool, ProcessTools, add_mcp_tools, tools_of_new_process};
 pub use pending_spawn::{FetchError, Fetched, PendingSpawn, Preloads};

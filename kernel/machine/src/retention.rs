@@ -298,7 +298,7 @@ fn root(parents: &BTreeMap<Pid, Option<Pid>>, pid: Pid) -> Pid {
 mod tests {
     use dormouse_proto::checkpoint::{Member, Scope};
     use dormouse_proto::id::CommitNumber;
-    use dormouse_proto::process::{BranchOrigin, Exit, ExitStatus, Origin};
+    use dormouse_proto::process::{BranchOrigin, Exit, ExitStatus, Origin, Waiting};
 
     use super::*;
 
@@ -327,7 +327,7 @@ mod tests {
             origin: Origin::Started,
             branched_from: None,
             exit: has_ended.map(|()| Exit::new(ExitStatus::Done, "")),
-            next_alarm_ms: None,
+            waiting: Waiting::Nothing,
             reopenings: 0,
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use dormouse_kernel::process::{Fact, State};
 use dormouse_proto::alarm::AlarmId;
 use dormouse_proto::id::Pid;
+use dormouse_proto::process::Waiting;
 use dormouse_proto::record::AlarmFact;
 
 use super::{Held, ensure};
@@ -78,15 +79,17 @@ impl World {
         })
     }
 
-    /// A process was read from its journal: its row says the same as its facts.
-    pub(crate) fn check_alarm_of_row(&self, pid: Pid, state: &State) -> Held {
-        let row = self.store.disk.journals.get(&pid);
-        let in_row = row.and_then(|journal| journal.row.next_alarm_ms);
-        ensure(in_row == state.next_alarm_ms(), "ALARM-1", || {
-            format!(
-                "the row of {pid} says {in_row:?}, and its journal {:?}",
-                state.next_alarm_ms()
-            )
+    /// A process was read from its journal: its row says the same as its facts, or that the journal
+    /// has to be read.
+    pub(crate) fn check_row(&self, pid: Pid, state: &State) -> Held {
+        let journal = self.store.disk.journals.get(&pid);
+        let in_row = journal.map_or(Waiting::Unknown, |journal| journal.row.waiting);
+        let waiting = state.waiting();
+        let holds_calls = waiting.may_hold_calls();
+        let is_right = in_row == waiting || (in_row == Waiting::Unknown && holds_calls);
+        let invariant = if holds_calls { "HELD-1" } else { "ALARM-1" };
+        ensure(is_right, invariant, || {
+            format!("the row of {pid} says {in_row:?}, and its journal {waiting:?}")
         })
     }
 }

@@ -165,7 +165,7 @@ fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
         | Input::Summarized { result: Err(_), .. }
         | Input::Signal(_)
         | Input::TimeUp { .. }
-        | Input::AlarmDue => {}
+        | Input::WakeDue => {}
     }
     Giver::Outside
 }

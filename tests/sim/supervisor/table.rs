@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::process::{Exit, Origin, ProcessRow};
+use dormouse_proto::process::{Exit, Origin, ProcessRow, Waiting};
 
 #[derive(Default)]
 pub(crate) struct Table {
@@ -316,7 +316,7 @@ impl Table {
         };
         entry.run = Run::Held;
         entry.row.exit = None;
-        entry.row.next_alarm_ms = None;
+        entry.row.waiting = Waiting::Nothing;
         entry.row.reopenings += 1;
         entry.doomed = is_orphan;
         true

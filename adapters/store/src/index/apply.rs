@@ -3,22 +3,19 @@
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
+use dormouse_proto::process::Waiting;
 
 use super::{Index, IndexError, PayloadOf, unencodable};
 use crate::log_position::Location;
 use crate::payload::{
-    decode_checkpoint, decode_created, decode_exit, decode_losses, decode_next_alarm,
-    decode_truncated, number_range,
+    decode_checkpoint, decode_created, decode_exit, decode_losses, decode_truncated,
+    decode_waiting, number_range,
 };
 use crate::process_table::{
-    AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LastRecord, NextAlarmEntry,
-    NumberedRecords, ProcessEntry, ReopenedEntry, RetainedHistory,
+    AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LastRecord, NumberedRecords,
+    ProcessEntry, ReopenedEntry, RetainedHistory, WaitingEntry,
 };
 use crate::record_header::{RecordHeader, RecordKind};
-
-/// The next alarm of a process whose record is damaged: it counts as due, so that the process is
-/// loaded, and its journal says when it is due.
-const ASK_PROCESS: Option<u64> = Some(0);
 
 impl Index {
     /// Applies a record to the process table and queues its index entries.
@@ -84,7 +81,7 @@ impl Index {
             | RecordKind::HistoryTruncated
             | RecordKind::ProcessDeleted
             | RecordKind::SnapshotDropped
-            | RecordKind::NextAlarm
+            | RecordKind::Waiting
             | RecordKind::ProcessReopened => self.apply_to_process(at, header, payload),
         }
     }
@@ -198,18 +195,17 @@ impl Index {
                 }
                 entry.last = entry.last.max(first);
             }
-            RecordKind::NextAlarm => {
+            RecordKind::Waiting => {
                 let is_newer = entry
-                    .next_alarm
+                    .waiting
                     .as_ref()
                     .is_none_or(|known| known.first_commit <= header.first_commit);
                 if is_newer {
-                    let read =
-                        unless_damaged(payload().and_then(|bytes| decode_next_alarm(&bytes)))?;
-                    entry.next_alarm = Some(NextAlarmEntry {
+                    let read = unless_damaged(payload().and_then(|bytes| decode_waiting(&bytes)))?;
+                    entry.waiting = Some(WaitingEntry {
                         first_commit: header.first_commit,
                         at,
-                        due_ms: read.unwrap_or(ASK_PROCESS),
+                        waiting: read.unwrap_or(Waiting::Unknown),
                     });
                 }
             }

@@ -1,7 +1,7 @@
 //! The entry of a process in the process table, and its encoding for the index.
 
 use dormouse_proto::id::FactNumber;
-use dormouse_proto::process::{Exit, ProcessRow};
+use dormouse_proto::process::{Exit, ProcessRow, Waiting};
 use dormouse_proto::record::codec;
 
 use crate::log_position::Location;
@@ -28,9 +28,9 @@ pub(crate) struct ProcessEntry {
     pub(crate) last_record: LastRecord,
     /// The changes of temporary files, if this process is the root of its tree.
     pub(crate) temp_files: NumberedRecords,
-    /// The latest record of the next alarm; `None` if there is none, so that the row of the
-    /// creation says it.
-    pub(crate) next_alarm: Option<NextAlarmEntry>,
+    /// The latest record of what the process waits for; `None` if there is none, so that the row of
+    /// the creation says it.
+    pub(crate) waiting: Option<WaitingEntry>,
     /// The latest record by which the process was opened again.
     pub(crate) reopened: Option<ReopenedEntry>,
 }
@@ -46,15 +46,15 @@ pub(crate) struct ReopenedEntry {
     pub(crate) reopenings: u32,
 }
 
-/// The record of the next alarm.
+/// The record of what a process waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NextAlarmEntry {
+pub(crate) struct WaitingEntry {
     /// The commit in which it was first written.
     pub(crate) first_commit: u64,
     /// The record's location.
     pub(crate) at: Location,
-    /// When the alarm is due; `None` if the process waits for no alarm.
-    pub(crate) due_ms: Option<u64>,
+    /// What the process waits for; [`Waiting::Unknown`] if the record is damaged.
+    pub(crate) waiting: Waiting,
 }
 
 /// The record of an end.
@@ -147,8 +147,8 @@ type StoredEntry = (
     FactNumber,
 );
 
-/// The encoded form of [`NextAlarmEntry`].
-type StoredNextAlarm = (u64, Location, Option<u64>);
+/// The encoded form of [`WaitingEntry`].
+type StoredWaiting = (u64, Location, Waiting);
 
 /// The encoded form of [`ReopenedEntry`].
 type StoredReopened = (u64, Location, u32);
@@ -170,7 +170,7 @@ impl ProcessEntry {
             last,
             last_record,
             temp_files,
-            next_alarm: None,
+            waiting: None,
             reopened: None,
         }
     }
@@ -209,16 +209,16 @@ impl ProcessEntry {
             temp_files,
             last,
         );
-        let next_alarm: Option<StoredNextAlarm> = self
-            .next_alarm
-            .map(|entry| (entry.first_commit, entry.at, entry.due_ms));
+        let waiting: Option<StoredWaiting> = self
+            .waiting
+            .map(|entry| (entry.first_commit, entry.at, entry.waiting));
         let reopened: Option<StoredReopened> = self
             .reopened
             .map(|entry| (entry.first_commit, entry.at, entry.reopenings));
-        match (next_alarm, reopened) {
+        match (waiting, reopened) {
             (None, None) => codec::encode(&(ENTRY_TAG, parts)),
-            (Some(next_alarm), None) => codec::encode(&(SLEEPER_TAG, parts, next_alarm)),
-            (_, Some(reopened)) => codec::encode(&(REOPENED_TAG, parts, next_alarm, reopened)),
+            (Some(waiting), None) => codec::encode(&(SLEEPER_TAG, parts, waiting)),
+            (_, Some(reopened)) => codec::encode(&(REOPENED_TAG, parts, waiting, reopened)),
         }
     }
 
@@ -228,18 +228,18 @@ impl ProcessEntry {
             let (_, at): (u8, Location) = codec::decode(bytes).ok()?;
             return Some(Self::deleted(at));
         }
-        let (parts, next_alarm, reopened): (
+        let (parts, waiting, reopened): (
             StoredEntry,
-            Option<StoredNextAlarm>,
+            Option<StoredWaiting>,
             Option<StoredReopened>,
         ) = match bytes.get(1) {
             Some(&SLEEPER_TAG) => {
-                let (_, parts, next_alarm): (u8, _, _) = codec::decode(bytes).ok()?;
-                (parts, Some(next_alarm), None)
+                let (_, parts, waiting): (u8, _, _) = codec::decode(bytes).ok()?;
+                (parts, Some(waiting), None)
             }
             Some(&REOPENED_TAG) => {
-                let (_, parts, next_alarm, reopened): (u8, _, _, _) = codec::decode(bytes).ok()?;
-                (parts, next_alarm, Some(reopened))
+                let (_, parts, waiting, reopened): (u8, _, _, _) = codec::decode(bytes).ok()?;
+                (parts, waiting, Some(reopened))
             }
             _ => {
                 let (_, parts): (u8, _) = codec::decode(bytes).ok()?;
@@ -283,10 +283,10 @@ impl ProcessEntry {
             last,
             last_record,
             temp_files,
-            next_alarm: next_alarm.map(|(first_commit, at, due_ms)| NextAlarmEntry {
+            waiting: waiting.map(|(first_commit, at, waiting)| WaitingEntry {
                 first_commit,
                 at,
-                due_ms,
+                waiting,
             }),
             reopened: reopened.map(|(first_commit, at, reopenings)| ReopenedEntry {
                 first_commit,
@@ -301,22 +301,21 @@ impl ProcessEntry {
         let mut creation_row = self.creation_row.clone()?;
         if let Some(reopened) = self.reopened {
             creation_row.reopenings = reopened.reopenings;
-            creation_row.next_alarm_ms = None;
+            creation_row.waiting = Waiting::Nothing;
         }
-        // The alarms of an earlier life ended with it.
+        // What the process waited for in an earlier life ended with it.
         let reopened_in = self.reopened.map_or(0, |reopened| reopened.first_commit);
-        let next_alarm = self
-            .next_alarm
-            .filter(|next_alarm| next_alarm.first_commit >= reopened_in);
+        let waiting = self
+            .waiting
+            .filter(|entry| entry.first_commit >= reopened_in);
         match &self.end {
             None => Some(ProcessRow {
-                next_alarm_ms: next_alarm
-                    .map_or(creation_row.next_alarm_ms, |next_alarm| next_alarm.due_ms),
+                waiting: waiting.map_or(creation_row.waiting, |entry| entry.waiting),
                 ..creation_row
             }),
             Some(end) => end.exit.clone().map(|exit| ProcessRow {
                 exit: Some(exit),
-                next_alarm_ms: None,
+                waiting: Waiting::Nothing,
                 ..creation_row
             }),
         }

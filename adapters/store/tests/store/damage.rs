@@ -7,6 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use dormouse_actors::ports::{Store, StoreError, WriteOp};
 use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::process::Waiting;
 use dormouse_proto::record::codec;
 use dormouse_store::{LogStore, MemoryStore, Options};
 
@@ -257,17 +258,17 @@ fn check_damage(name: &str, options: &Options, trials: u64) {
     );
 }
 
-/// What an alarm record says is in the facts of its process as well, so that the process is asked.
+/// What a process waits for is in its facts as well, so that its journal is read.
 #[test]
-fn a_damaged_alarm_counts_as_due() {
+fn what_a_process_waits_for_is_unknown_if_the_record_is_damaged() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    let ops = [created(1), created(2), next_alarm(1, Some(1_234_567))];
+    let ops = [created(1), created(2), waiting(1, alarm(1_234_567))];
     commit(&store, owner, &ops);
-    commit(&store, owner, &[next_alarm(2, Some(7_654_321))]);
+    commit(&store, owner, &[waiting(2, alarm(7_654_321))]);
     drop(store);
-    let written = codec::encode(&Some(1_234_567_u64)).unwrap();
+    let written = codec::encode(&alarm(1_234_567)).unwrap();
     let segment = files(&folder.path().join("log")).remove(0);
     let mut log = fs::read(&segment).unwrap();
     let at = log.windows(written.len()).position(|part| part == written);
@@ -276,7 +277,7 @@ fn a_damaged_alarm_counts_as_due() {
     fs::remove_dir_all(folder.path().join("index")).unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     let listing = store.processes().unwrap();
-    let next_alarms: Vec<_> = listing.rows.iter().map(|row| row.next_alarm_ms).collect();
-    assert_eq!(next_alarms, [Some(0), Some(7_654_321)]);
+    let in_rows: Vec<_> = listing.rows.iter().map(|row| row.waiting).collect();
+    assert_eq!(in_rows, [Waiting::Unknown, alarm(7_654_321)]);
     assert!(listing.losses.is_empty(), "{:?}", listing.losses);
 }

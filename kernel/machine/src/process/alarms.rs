@@ -88,8 +88,7 @@ impl State {
 }
 
 /// As [`State::next_alarm_ms`], for a process that begins with this image.
-#[must_use]
-pub fn next_alarm_ms(image: &Image) -> Option<u64> {
+pub(super) fn next_alarm_of_image_ms(image: &Image) -> Option<u64> {
     let is_resting =
         image.phase == Phase::Idle && image.mailbox.is_empty() && image.control == Control::Running;
     first_due_ms(&image.alarms).filter(|_| is_resting)

@@ -105,6 +105,14 @@ impl Draft {
         }
     }
 
+    /// Handles what is due now: held calls that have expired, and alarms.
+    pub(super) fn handle_wake(&mut self) {
+        if self.expire_held_calls(self.now_ms) {
+            self.start_unstarted_calls();
+        }
+        self.fire_due_alarms();
+    }
+
     /// Ends the process if its wall time is used up at `at_ms`. Returns whether it ended.
     pub(super) fn end_at_deadline(&mut self, at_ms: u64) -> bool {
         let budget = &self.state.budget;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::process::Waiting;
 use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Entry, MailFact, Phase};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
@@ -87,11 +88,12 @@ pub fn record_verdict(
     call: CallId,
     verdict: Verdict,
     now_ms: u64,
-) -> Result<Vec<Fact>, VerdictError> {
+) -> Result<(Vec<Fact>, Waiting), VerdictError> {
     let mut draft = Draft::new(state, now_ms);
     draft.expire_held_calls(now_ms);
     draft.apply_verdict(call, verdict)?;
-    Ok(draft.into_facts())
+    let waiting = draft.state.waiting();
+    Ok((draft.into_facts(), waiting))
 }
 
 /// A decision in progress. Each fact is applied to a copy of the state when it is emitted, so that
@@ -181,7 +183,7 @@ impl Draft {
             Input::ReopenChild { request_id, child } => self.reopen_child(request_id, &child),
             Input::Signal(signal) => self.handle_signal(signal),
             Input::TimeUp { at_ms } => self.handle_time(at_ms),
-            Input::AlarmDue => self.fire_due_alarms(),
+            Input::WakeDue => self.handle_wake(),
         }
     }
 

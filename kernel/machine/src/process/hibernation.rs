@@ -3,9 +3,11 @@
 
 use std::fmt;
 
+use dormouse_proto::process::Waiting;
 use dormouse_proto::record::{PendingCall, Phase};
 
-use super::State;
+use super::alarms::next_alarm_of_image_ms;
+use super::{Image, State};
 use crate::tool::ProcessHandler;
 
 /// Why a process cannot be hibernated.
@@ -74,6 +76,39 @@ impl State {
                 }
                 _ => false,
             }
+    }
+}
+
+impl State {
+    /// What the process waits for, for its row in the process table. Costs a pass over the open
+    /// calls of the turn.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        if let Some(due_ms) = self.next_alarm_ms() {
+            return Waiting::Alarm { due_ms };
+        }
+        if self.phase.held_calls().next().is_none() {
+            return Waiting::Nothing;
+        }
+        match self.busy_reason() {
+            None => Waiting::Person {
+                expires_ms: self.phase.next_expiry_ms(),
+            },
+            Some(_) => Waiting::Unknown,
+        }
+    }
+}
+
+/// What a process waits for that begins with this image. Whether its other calls only wait is known
+/// once it is loaded.
+#[must_use]
+pub fn waiting_of_image(image: &Image) -> Waiting {
+    if let Some(due_ms) = next_alarm_of_image_ms(image) {
+        return Waiting::Alarm { due_ms };
+    }
+    match image.phase.held_calls().next() {
+        Some(_) => Waiting::Unknown,
+        None => Waiting::Nothing,
     }
 }
 

@@ -89,8 +89,8 @@ pub enum Input {
         /// The requested time: milliseconds since the epoch, UTC.
         at_ms: u64,
     },
-    /// An alarm may be due. Without effect if none is.
-    AlarmDue,
+    /// An alarm may be due, or a held call may have expired. Without effect if neither is so.
+    WakeDue,
 }
 
 /// A request of the host.

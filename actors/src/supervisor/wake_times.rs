@@ -1,19 +1,20 @@
-//! Alarms, as the supervisor sees them: when the next alarm of each process is due, and which
-//! processes are being woken.
+//! The times at which processes have to be woken: their next alarm is due, or a held call of theirs
+//! expires.
 //!
-//! A process reports when its next alarm is due, and does not need to be in memory until then: a
-//! hibernated process is woken by [`Input::AlarmDue`], like by a message. The process itself
-//! decides what is due, because its journal is the truth, so that waking it too early or twice does
-//! no harm. There is one timer, for the earliest time of all.
+//! A process reports what it waits for, and does not need to be in memory until then: a hibernated
+//! process is woken by [`Input::WakeDue`], like by a message. The process itself decides what is
+//! due, because its journal is the truth, so that waking it too early or twice does no harm. There
+//! is one timer, for the earliest time of all.
 //!
-//! Alarms of held processes do not fire: nothing runs before the host has resumed it. A process
-//! that only waits for its next alarm is resumed without being loaded.
+//! Held processes are not woken: nothing runs before the host has resumed it. A process that only
+//! waits for its next alarm or for a person is resumed without being loaded.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dormouse_kernel::process::Input;
 use dormouse_proto::id::Pid;
+use dormouse_proto::process::Waiting;
 use tokio::task::JoinHandle;
 
 use super::Supervisor;
@@ -24,13 +25,13 @@ use crate::clock::now_ms;
 /// read their journals at once.
 const MAX_WAKING: usize = 32;
 /// The longest pause until the clock is read again. The timer counts the time that passes, while
-/// alarms follow the clock of the machine, which may be set.
+/// alarms and expiries follow the clock of the machine, which may be set.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// The processes that wait for an alarm.
+/// The processes that wait for a time.
 #[derive(Default)]
-pub(super) struct AlarmQueue {
-    /// When each is due (milliseconds since the epoch, UTC).
+pub(super) struct WakeQueue {
+    /// When each is woken (milliseconds since the epoch, UTC).
     due: BTreeSet<(u64, Pid)>,
     /// Processes that were woken and have not reported since.
     waking: BTreeSet<Pid>,
@@ -38,23 +39,17 @@ pub(super) struct AlarmQueue {
     timer: Option<(u64, JoinHandle<()>)>,
 }
 
-/// Reports about alarms.
-pub(crate) enum AlarmMessage {
-    /// The next alarm of a running process has changed.
-    Changed {
-        pid: Pid,
-        next_alarm_ms: Option<u64>,
-    },
-    /// A process has handled [`Input::AlarmDue`].
-    Handled {
-        pid: Pid,
-        next_alarm_ms: Option<u64>,
-    },
-    /// An alarm may be due now.
+/// Reports about what processes wait for.
+pub(crate) enum WakeMessage {
+    /// A running process waits for something else than before.
+    Changed { pid: Pid, waiting: Waiting },
+    /// A process has handled [`Input::WakeDue`].
+    Handled { pid: Pid, waiting: Waiting },
+    /// The time of a process may have come.
     TimerExpired,
 }
 
-impl AlarmQueue {
+impl WakeQueue {
     /// Moves a process from one time to another. A process that is being woken waits for no time
     /// until it has handled the input that it was sent.
     pub(super) fn reschedule(&mut self, pid: Pid, from_ms: Option<u64>, to_ms: Option<u64>) {
@@ -84,24 +79,22 @@ impl AlarmQueue {
 }
 
 impl Supervisor {
-    pub(super) fn handle_alarm(&mut self, message: AlarmMessage) {
+    pub(super) fn handle_wake(&mut self, message: WakeMessage) {
         match message {
-            AlarmMessage::Changed { pid, next_alarm_ms } => {
-                self.table.set_next_alarm(pid, next_alarm_ms);
+            WakeMessage::Changed { pid, waiting } => self.table.set_waiting(pid, waiting),
+            WakeMessage::Handled { pid, waiting } => {
+                self.table.wake_queue.finish_waking(pid);
+                self.table.set_waiting(pid, waiting);
             }
-            AlarmMessage::Handled { pid, next_alarm_ms } => {
-                self.table.alarms.finish_waking(pid);
-                self.table.set_next_alarm(pid, next_alarm_ms);
-            }
-            AlarmMessage::TimerExpired => self.table.alarms.timer = None,
+            WakeMessage::TimerExpired => self.table.wake_queue.timer = None,
         }
         self.wake_due_processes();
     }
 
-    /// Resumes a process that only waits for its next alarm without loading it. Returns false for
-    /// any other process.
-    pub(super) fn resume_asleep(&mut self, pid: Pid) -> bool {
-        if !self.table.is_asleep(pid) {
+    /// Resumes a process that only waits for its next alarm or a person, without loading it. Returns
+    /// false for any other process.
+    pub(super) fn resume_resting(&mut self, pid: Pid) -> bool {
+        if !self.table.is_resting(pid) {
             return false;
         }
         let rest = Rest::Waiting;
@@ -113,25 +106,25 @@ impl Supervisor {
     /// for the next one.
     pub(super) fn wake_due_processes(&mut self) {
         let now_ms = now_ms();
-        while let Some(pid) = self.table.alarms.take_due(now_ms) {
-            self.deliver_internal(pid, Input::AlarmDue);
+        while let Some(pid) = self.table.wake_queue.take_due(now_ms) {
+            self.deliver_internal(pid, Input::WakeDue);
         }
-        self.start_alarm_timer(now_ms);
+        self.start_wake_timer(now_ms);
     }
 
     /// Starts the timer for the earliest time, unless one for the same time runs. While as many
     /// processes as allowed are being woken, their reports come first.
-    fn start_alarm_timer(&mut self, now_ms: u64) {
-        let alarms = &mut self.table.alarms;
-        let Some((first_ms, _)) = alarms.due.first() else {
-            if let Some((_, task)) = alarms.timer.take() {
+    fn start_wake_timer(&mut self, now_ms: u64) {
+        let wake_queue = &mut self.table.wake_queue;
+        let Some((first_ms, _)) = wake_queue.due.first() else {
+            if let Some((_, task)) = wake_queue.timer.take() {
                 task.abort();
             }
             return;
         };
         let first_ms = *first_ms;
         let is_running = |(at_ms, _): &(u64, JoinHandle<()>)| *at_ms == first_ms;
-        if alarms.timer.as_ref().is_some_and(is_running) {
+        if wake_queue.timer.as_ref().is_some_and(is_running) {
             return;
         }
         let pause = match first_ms.checked_sub(now_ms) {
@@ -142,15 +135,15 @@ impl Supervisor {
         let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             // If the supervisor has stopped, the kernel is shutting down.
-            let _ = myself.cast(AlarmMessage::TimerExpired.into());
+            let _ = myself.cast(WakeMessage::TimerExpired.into());
         });
-        if let Some((_, replaced)) = alarms.timer.replace((first_ms, task)) {
+        if let Some((_, replaced)) = wake_queue.timer.replace((first_ms, task)) {
             replaced.abort();
         }
     }
 }
 
-impl Drop for AlarmQueue {
+impl Drop for WakeQueue {
     fn drop(&mut self) {
         if let Some((_, task)) = &self.timer {
             task.abort();
