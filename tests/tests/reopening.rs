@@ -125,6 +125,44 @@ async fn a_model_asks_its_finished_child_one_more_thing_and_hears_each_end_once(
     kernel.shutdown().await.unwrap();
 }
 
+/// A parent forks two children, and lists whom it can write to once they have ended.
+fn lister(request: Request) -> std::future::Ready<Result<Reply, ModelError>> {
+    let answered = (0..request.messages.len())
+        .rev()
+        .flat_map(|at| results(&request, at))
+        .collect::<Vec<_>>();
+    std::future::ready(Ok(match (request.pid, answered.last()) {
+        (Pid(1), None) => asks(&[("fork", r#"{"prompts": ["one", "two"]}"#)]),
+        (Pid(1), Some(_)) if answered.len() == 1 => asks(&[("list_processes", "{}")]),
+        (Pid(1), Some((list, _))) => says(list),
+        _ => says("ended"),
+    }))
+}
+
+#[tokio::test]
+async fn a_model_finds_its_ended_children_in_the_list_after_the_living_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = Kernel::open(LogStore::open(folder.path()).unwrap()).model("m", FnModel(lister));
+    let kernel = kernel.build().await.unwrap();
+    let root = kernel.start(program(&kernel, TOOLS)).input("go").await;
+    let exit = within(root.unwrap().wait()).await.unwrap();
+    let listed: Vec<_> = exit
+        .message
+        .lines()
+        .filter(|line| line.contains("<process "))
+        .collect();
+    assert_eq!(listed.len(), 3, "{exit:?}");
+    let is_child = |line: &str, pid: u64| {
+        line.contains(&format!(r#"pid="{pid}" relation="child""#))
+            && line.contains(r#"status="done""#)
+    };
+    assert!(listed[0].contains(r#"relation="self""#), "{listed:?}");
+    assert!(
+        is_child(listed[1], 3) && is_child(listed[2], 2),
+        "{listed:?}"
+    );
+}
+
 /// A task that says how often the user has spoken to it.
 fn counting(request: Request) -> std::future::Ready<Result<Reply, ModelError>> {
     let spoken = request.messages.len().div_ceil(2);

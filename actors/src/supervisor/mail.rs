@@ -13,6 +13,7 @@ use dormouse_kernel::syscall::list_processes::MAX_SHOWN;
 use dormouse_kernel::syscall::{Envelope, Refusal};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Address, Reach, ReachableProcess};
+use dormouse_proto::process::ExitStatus;
 use dormouse_proto::tool::Answer;
 use tokio::sync::oneshot;
 
@@ -201,10 +202,17 @@ impl Supervisor {
     }
 
     pub(super) fn list_reachable(&self, pid: Pid, reply: oneshot::Sender<ReachableProcesses>) {
+        // Without a store no message opens a process again.
+        let ended = match self.context.has_store {
+            true => self.table.reopenable_children(pid),
+            false => Vec::new(),
+        };
         let ReachableProcesses {
             processes,
             unlisted_count,
-        } = self.table.reachable_from(pid, self.context.limits.reach);
+        } = self
+            .table
+            .reachable_from(pid, self.context.limits.reach, ended);
         let processes = processes
             .into_iter()
             .filter_map(|reachable_process| self.with_local_ids(pid, reachable_process))
@@ -288,10 +296,10 @@ impl ProcessTable {
             }
     }
 
-    /// The living processes that `pid` may write to, including `pid` itself: relatives and named
-    /// processes first, then the newest of the others up to the limit. Costs the tree, or all
-    /// processes if the reach is everyone.
-    fn reachable_from(&self, pid: Pid, reach: Reach) -> ReachableProcesses {
+    /// The processes that `pid` may write to, including `pid` itself: living relatives and named
+    /// processes first, then the newest of the other living ones, then the `ended` ones, up to the
+    /// limit. Costs the tree, or all processes if the reach is everyone.
+    fn reachable_from(&self, pid: Pid, reach: Reach, ended: Vec<Pid>) -> ReachableProcesses {
         let parent = self.get(pid).and_then(ProcessEntry::parent);
         let children = |pid: Pid| {
             self.living_children(pid)
@@ -315,6 +323,7 @@ impl ProcessTable {
             .filter(|pid| !listed_first.contains(pid))
             .collect();
         others.sort_unstable_by_key(|pid| Reverse(*pid));
+        others.extend(ended);
         let listed_other_count = others
             .len()
             .min(MAX_SHOWN.saturating_sub(listed_first.len()));
@@ -328,6 +337,21 @@ impl ProcessTable {
                 .collect(),
             unlisted_count,
         }
+    }
+
+    /// The ended children of a process that a message can open again, the newest first: all but those
+    /// that were killed or faulted.
+    fn reopenable_children(&self, pid: Pid) -> Vec<Pid> {
+        let is_reopenable = |pid: &Pid| {
+            let exit = self.get(*pid).and_then(ProcessEntry::exit);
+            exit.is_some_and(|exit| {
+                !matches!(exit.status, ExitStatus::Killed | ExitStatus::Faulted)
+            })
+        };
+        let children = self.children_of(pid).map(|(child, _)| child);
+        let mut reopenable: Vec<Pid> = children.filter(is_reopenable).collect();
+        reopenable.sort_unstable_by_key(|pid| Reverse(*pid));
+        reopenable
     }
 
     fn reachable_process(&self, pid: Pid) -> Option<ReachableProcess> {

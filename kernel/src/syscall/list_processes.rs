@@ -20,7 +20,8 @@ pub const TOOL: Tool = Tool {
 };
 
 const DESCRIPTION: &str = "Lists the processes that you can write to: your own tree, with your \
-parent, your children and your siblings first, and those that have a name.";
+parent, your children and your siblings first, and those that have a name. Your children that \
+have ended come last: a message opens one again.";
 
 /// Checks that a call has no arguments.
 ///
