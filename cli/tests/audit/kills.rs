@@ -8,8 +8,8 @@
 //! each command everything is looked at from outside; in the end all that was begun goes on to its
 //! end. `DORMOUSE_KILLS` says how often is killed, `DORMOUSE_SEED` runs a plan again.
 
-mod kept;
-mod place;
+pub(crate) mod kept;
+pub(crate) mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

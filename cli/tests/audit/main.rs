@@ -20,3 +20,4 @@ mod report;
 mod skip;
 mod stop;
 mod support;
+mod waits;

@@ -17,13 +17,13 @@ use super::place::{HERE, Place, THERE};
 
 /// What a store keeps.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    pub(super) rows: BTreeMap<Pid, ProcessRow>,
-    pub(super) facts: BTreeMap<Pid, Vec<Vec<u8>>>,
+pub(crate) struct Kept {
+    pub(crate) rows: BTreeMap<Pid, ProcessRow>,
+    pub(crate) facts: BTreeMap<Pid, Vec<Vec<u8>>>,
 }
 
 impl Kept {
-    pub(super) fn of(folder: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn of(folder: &Path) -> Result<Self, StoreError> {
         let store = LogStore::read_only(folder)?;
         let mut kept = Self::default();
         for row in store.processes()?.rows {
@@ -71,9 +71,9 @@ impl Kept {
                 now.len(),
                 facts.len()
             );
-            let (was, is) = (&before.rows[pid].exit, &self.rows[pid].exit);
+            let (was, is) = (&before.rows[pid], &self.rows[pid]);
             assert!(
-                was.is_none() || was == is,
+                was.exit.is_none() || was.exit == is.exit || was.reopenings < is.reopenings,
                 "process {pid} had ended: {what}"
             );
         }
@@ -82,15 +82,15 @@ impl Kept {
 
 /// What both stores keep, and the facts of processes that were dropped since.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) here: Kept,
-    pub(super) there: Kept,
-    all: BTreeMap<(&'static str, Pid), Vec<Vec<u8>>>,
+pub(crate) struct Known {
+    pub(crate) here: Kept,
+    pub(crate) there: Kept,
+    pub(crate) all: BTreeMap<(&'static str, Pid), Vec<Vec<u8>>>,
 }
 
 impl Known {
     /// What there is now. Each store opens, and is whole.
-    pub(super) fn look_again(&self, place: &Place, what: &str) -> Self {
+    pub(crate) fn look_again(&self, place: &Place, what: &str) -> Self {
         let mut all = self.all.clone();
         let mut look = |name: &'static str| {
             // An import that is killed early has not made the store yet, or not the first file of
@@ -116,13 +116,13 @@ impl Known {
         Self { here, there, all }
     }
 
-    pub(super) fn check_kept(&self, before: &Self, may_drop: bool, what: &str) {
+    pub(crate) fn check_kept(&self, before: &Self, may_drop: bool, what: &str) {
         self.here.check(&before.here, may_drop, what);
         self.there.check(&before.there, false, what);
     }
 
     /// The calls of the tool, by what they are about.
-    pub(super) fn calls(&self) -> Calls {
+    pub(crate) fn calls(&self) -> Calls {
         let mut calls = Calls::default();
         for fact in self.all.values().flatten() {
             match codec::decode::<Fact>(fact).unwrap() {
@@ -158,8 +158,8 @@ fn noted(block: &Block) -> Option<String> {
 /// How often a call was asked for, and how often it was answered that it had run, by its id:
 /// branches and imports have the same.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    asked: BTreeMap<String, usize>,
+pub(crate) struct Calls {
+    pub(crate) asked: BTreeMap<String, usize>,
     answered: BTreeMap<String, usize>,
     /// Answers that the effect is unknown.
     unknown: usize,
@@ -167,7 +167,7 @@ pub(super) struct Calls {
 
 impl Calls {
     /// What was answered was run, and what was run was asked for: once each.
-    pub(super) fn check(&self, runs: &BTreeMap<String, usize>, what: &str) {
+    pub(crate) fn check(&self, runs: &BTreeMap<String, usize>, what: &str) {
         for (id, ran) in runs {
             let asked = self.asked.get(id).copied().unwrap_or_default();
             assert!(
@@ -184,16 +184,16 @@ impl Calls {
         }
     }
 
-    pub(super) fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.values().sum()
     }
 
-    pub(super) fn unknown(&self) -> usize {
+    pub(crate) fn unknown(&self) -> usize {
         self.unknown
     }
 
     /// Calls that were not answered at all.
-    pub(super) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.asked()
             .saturating_sub(self.answered.values().sum::<usize>() + self.unknown)
     }

@@ -12,14 +12,15 @@ use dormouse_tests::lines;
 
 use super::files;
 
-pub(super) const HERE: &str = "here";
-pub(super) const THERE: &str = "there";
+pub(crate) const HERE: &str = "here";
+pub(crate) const THERE: &str = "there";
 
 /// What the program may do.
-pub(super) const ALLOWED: &str = "--allow-run=sh,cat --allow-read=. --allow-write=out";
+pub(crate) const ALLOWED: &str = "--allow-run=sh,cat --allow-read=. --allow-write=out";
 
 /// What is in the folder beside exports.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
+    "day",
     "p.toml",
     "s.toml",
     "big.txt",
@@ -78,7 +79,7 @@ text = "done with {{ prompt }}"
 
 /// When a command is killed.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Moment {
+pub(crate) enum Moment {
     /// So long after it was begun.
     After(Duration),
     /// When it has printed so many lines.
@@ -89,47 +90,52 @@ pub(super) enum Moment {
 
 /// What became of a command.
 #[derive(Debug)]
-pub(super) struct Ran {
-    pub(super) is_killed: bool,
-    pub(super) code: Option<i32>,
+pub(crate) struct Ran {
+    pub(crate) is_killed: bool,
+    pub(crate) code: Option<i32>,
     /// What it printed: whole lines.
-    pub(super) lines: Vec<String>,
-    pub(super) took: Duration,
+    pub(crate) lines: Vec<String>,
+    pub(crate) took: Duration,
     /// What it printed to standard error. Read where a test fails.
     #[expect(dead_code, reason = "shown by a test that fails")]
     errors: String,
 }
 
-pub(super) struct Place(tempfile::TempDir);
+pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        Self::with(PROGRAM, SCRIPT)
+    }
+
+    /// A place for another program, `p.toml`, whose script is `s.toml`.
+    pub(crate) fn with(program: &str, script: &str) -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         for folder in ["out", "temporary"] {
             std::fs::create_dir(place.path(folder)).unwrap();
         }
-        std::fs::write(place.path("p.toml"), PROGRAM).unwrap();
-        std::fs::write(place.path("s.toml"), SCRIPT).unwrap();
+        std::fs::write(place.path("p.toml"), program).unwrap();
+        std::fs::write(place.path("s.toml"), script).unwrap();
         let big: String = (0..20_000).map(|line| format!("line {line}\n")).collect();
         std::fs::write(place.path("big.txt"), big).unwrap();
         place
     }
 
     /// Leaves the folder to whoever looks into a failure.
-    pub(super) fn keep(self) -> PathBuf {
+    pub(crate) fn keep(self) -> PathBuf {
         self.0.keep()
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    pub(super) fn export(&self, number: u32) -> PathBuf {
+    pub(crate) fn export(&self, number: u32) -> PathBuf {
         self.path(&format!("x{number}.dormouse"))
     }
 
     /// Runs the program with these words, to its end or until it is killed.
-    pub(super) fn run(&self, words: &str, kill: Option<Moment>) -> Ran {
+    pub(crate) fn run(&self, words: &str, kill: Option<Moment>) -> Ran {
         let began = Instant::now();
         let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
         command
@@ -212,7 +218,7 @@ impl Place {
     }
 
     /// How often the tool ran for each id.
-    pub(super) fn ledger(&self) -> BTreeMap<String, usize> {
+    pub(crate) fn ledger(&self) -> BTreeMap<String, usize> {
         let mut runs = BTreeMap::new();
         for id in std::fs::read_to_string(self.path("out/ledger"))
             .unwrap_or_default()
@@ -224,7 +230,7 @@ impl Place {
     }
 
     /// No file of a command that is no more is left; the guards of its programs may need a moment.
-    pub(super) fn check_nothing_left(&self, exports: u32, what: &str) {
+    pub(crate) fn check_nothing_left(&self, exports: u32, what: &str) {
         let is_known = |name: &str| {
             let is_export = |number: u32| name == format!("x{number}.dormouse");
             NAMES.contains(&name) || (1..=exports).any(is_export)
@@ -245,7 +251,7 @@ impl Place {
     }
 
     /// A store has its own files and no others.
-    pub(super) fn check_store_files(&self, store: &str) {
+    pub(crate) fn check_store_files(&self, store: &str) {
         for (name, _) in files(&self.path(store)) {
             assert!(
                 ["HEAD", "HEAD2", "LOCK", "log", "index"].contains(&&*name),
