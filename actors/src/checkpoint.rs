@@ -70,10 +70,12 @@ pub(crate) enum LogRecord {
         pid: Pid,
         reopenings: u32,
     },
-    /// When the next alarm of a process is due, as of the facts before this record.
+    /// When the next alarm of a process is due, and whether it is paused at a limit, as of the facts
+    /// before this record.
     NextAlarm {
         pid: Pid,
         due_ms: Option<u64>,
+        is_paused: bool,
     },
     TempFile {
         root: Pid,

@@ -49,6 +49,7 @@ use crate::error::{KernelError, ProcessError};
 use crate::event::ProcessView;
 use crate::ports::SharedObserver;
 use crate::read_pool::ReadError;
+use crate::recovery::StoredWait;
 use crate::supervisor::{AlarmMessage, ReopeningCommit, RunMessage, SupervisorMessage};
 
 use alarm::Alarm;
@@ -136,7 +137,7 @@ impl Delivery {
     pub(crate) fn is_signal(&self) -> bool {
         matches!(
             self.input,
-            Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill)
+            Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill | Signal::Suspend)
         )
     }
 
@@ -160,8 +161,8 @@ pub(crate) struct ProcessArgs {
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the latest snapshot.
     pub(crate) journal_tail: JournalTail,
-    /// When the next alarm is due, as its row in the store says.
-    pub(crate) stored_alarm_ms: Option<u64>,
+    /// How the process waits, as its row in the store says.
+    pub(crate) stored_wait: StoredWait,
     pub(crate) view: watch::Sender<Option<ProcessView>>,
     /// Notified when the process has produced its first output, if siblings wait for that output.
     pub(crate) started_signal: Option<StartedSignal>,
@@ -200,8 +201,8 @@ pub(crate) struct RunningProcess {
     /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
     alarm: Option<Alarm>,
-    /// When the next alarm is due, as last appended to the journal.
-    stored_alarm_ms: Option<u64>,
+    /// How the process waits, as last appended to the journal.
+    stored_wait: StoredWait,
     /// When the next alarm is due, as last reported to the supervisor. The supervisor knows of none
     /// when the actor starts.
     reported_alarm_ms: Option<u64>,
@@ -241,7 +242,7 @@ impl Actor for ProcessActor {
             root,
             last_fact,
             journal_tail,
-            stored_alarm_ms,
+            stored_wait,
             view,
             started_signal,
         } = args;
@@ -265,7 +266,7 @@ impl Actor for ProcessActor {
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,
             alarm: None,
-            stored_alarm_ms,
+            stored_wait,
             reported_alarm_ms: None,
             host_requests: BTreeMap::new(),
         })
@@ -538,12 +539,13 @@ impl RunningProcess {
         let up_to = self.last_fact;
         self.journal_tail = self.journal_tail.with_facts(facts.len() as u64, 0);
         let mut records = vec![LogRecord::Facts { pid, first, facts }];
-        let next_alarm_ms = self.state.next_alarm_ms();
-        if next_alarm_ms != self.stored_alarm_ms && self.state.exit().is_none() {
-            self.stored_alarm_ms = next_alarm_ms;
+        let wait = StoredWait::of(&self.state);
+        if wait != self.stored_wait && self.state.exit().is_none() {
+            self.stored_wait = wait;
             records.push(LogRecord::NextAlarm {
                 pid,
-                due_ms: next_alarm_ms,
+                due_ms: wait.next_alarm_ms,
+                is_paused: wait.is_paused,
             });
         }
         if let Some(exit) = self.state.exit() {

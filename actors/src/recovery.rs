@@ -59,8 +59,27 @@ pub(crate) struct Loaded {
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the snapshot.
     pub(crate) journal_tail: JournalTail,
-    /// When the next alarm is due, as the row of the process says.
-    pub(crate) stored_alarm_ms: Option<u64>,
+    /// How the process waits, as its row says.
+    pub(crate) stored_wait: StoredWait,
+}
+
+/// How a process waits, as its row in the process table says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredWait {
+    /// When the next alarm is due.
+    pub(crate) next_alarm_ms: Option<u64>,
+    /// Whether the process is paused at a limit.
+    pub(crate) is_paused: bool,
+}
+
+impl StoredWait {
+    /// What the row of a process in this state has to say.
+    pub(crate) fn of(state: &State) -> Self {
+        Self {
+            next_alarm_ms: state.next_alarm_ms(),
+            is_paused: state.paused().is_some(),
+        }
+    }
 }
 
 /// The purpose of loading a process.
@@ -114,7 +133,10 @@ pub(crate) fn load_process(
         state,
         last_fact: base.plus(facts.len()),
         journal_tail,
-        stored_alarm_ms: row.next_alarm_ms,
+        stored_wait: StoredWait {
+            next_alarm_ms: row.next_alarm_ms,
+            is_paused: row.is_paused,
+        },
     })
 }
 

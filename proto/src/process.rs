@@ -229,6 +229,9 @@ pub struct ProcessRow {
     /// How often the process was opened again after it had ended.
     #[serde(default)]
     pub reopenings: u32,
+    /// Whether it is paused at a limit of its budget: it and all processes below it begin nothing.
+    #[serde(default)]
+    pub is_paused: bool,
 }
 
 /// The process and position that a process of a branch or an import continues from.
@@ -306,6 +309,7 @@ impl ProcessRow {
             exit: None,
             next_alarm_ms: None,
             reopenings: 0,
+            is_paused: false,
         }
     }
 

@@ -52,6 +52,7 @@ pub(crate) enum Entry {
     NextAlarm {
         pid: Pid,
         due_ms: Option<u64>,
+        is_paused: bool,
     },
     TempFile {
         root: Pid,
@@ -127,6 +128,7 @@ impl Disk {
                 let row = &mut self.journal_mut(pid)?.row;
                 row.exit = Some(exit);
                 row.next_alarm_ms = None;
+                row.is_paused = false;
             }
             Entry::Reopened { pid, reopenings } => {
                 let row = &mut self.journal_mut(pid)?.row;
@@ -134,7 +136,15 @@ impl Disk {
                 row.next_alarm_ms = None;
                 row.reopenings = reopenings;
             }
-            Entry::NextAlarm { pid, due_ms } => self.journal_mut(pid)?.row.next_alarm_ms = due_ms,
+            Entry::NextAlarm {
+                pid,
+                due_ms,
+                is_paused,
+            } => {
+                let row = &mut self.journal_mut(pid)?.row;
+                row.next_alarm_ms = due_ms;
+                row.is_paused = is_paused;
+            }
             Entry::TempFile { root, record } => {
                 self.temp_files.entry(root).or_default().push(record)
             }

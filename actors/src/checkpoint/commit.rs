@@ -223,6 +223,7 @@ fn encode(
         LogRecord::Created { row, image } => WriteOp::ProcessCreated {
             row: ProcessRow {
                 next_alarm_ms: next_alarm_ms(&image),
+                is_paused: image.pausing.paused.is_some(),
                 ..row
             },
             image: codec::encode(&image.try_map(&mut add_content)?)?,
@@ -257,7 +258,15 @@ fn encode(
         }
         LogRecord::Ended { pid, exit } => WriteOp::ProcessEnded { pid, exit },
         LogRecord::Reopened { pid, reopenings } => WriteOp::ProcessReopened { pid, reopenings },
-        LogRecord::NextAlarm { pid, due_ms } => WriteOp::NextAlarm { pid, due_ms },
+        LogRecord::NextAlarm {
+            pid,
+            due_ms,
+            is_paused,
+        } => WriteOp::NextAlarm {
+            pid,
+            due_ms,
+            is_paused,
+        },
         LogRecord::TempFile { root, record } => {
             let number = record.number;
             WriteOp::TempFile {

@@ -252,15 +252,17 @@ pub enum WriteOp {
         /// How the process ended.
         exit: Exit,
     },
-    /// When the next alarm of a process is due. Its row in the process table gets the time, so that
-    /// a kernel finds the processes that are due without reading a journal. The time repeats what
-    /// the facts of the process say: a store that has lost it answers with 0, so that the process
-    /// is asked.
+    /// When the next alarm of a process is due, and whether it is paused at a limit. Its row in the
+    /// process table gets both, so that a kernel finds the processes that are due, and those below a
+    /// paused one, without reading a journal. They repeat what the facts of the process say: a store
+    /// that has lost them answers with 0 and `false`, so that the process is asked.
     NextAlarm {
         /// The process.
         pid: Pid,
         /// Milliseconds since the epoch, UTC; `None` if the process waits for no alarm.
         due_ms: Option<u64>,
+        /// Whether the process is paused at a limit of its budget.
+        is_paused: bool,
     },
     /// An ended process was opened again: its row loses the exit and the next alarm, and gets the
     /// number. Facts of the process follow. A store refuses to delete the process until it has ended

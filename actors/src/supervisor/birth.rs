@@ -16,7 +16,7 @@ use super::lookup::HandleReply;
 use crate::checkpoint::{CommitError, LogRecord};
 use crate::error::{KernelError, NameError};
 use crate::process::StartedSignal;
-use crate::recovery::Loaded;
+use crate::recovery::{Loaded, StoredWait};
 
 /// Requests for new processes, and the results of their commits.
 pub(crate) enum BirthMessage {
@@ -129,6 +129,7 @@ impl Supervisor {
             parent,
             origin,
             reopenings: image.reopenings,
+            is_paused: image.pausing.paused.is_some(),
             ..ProcessRow::started(pid, program.name())
         };
         PendingProcess {
@@ -218,7 +219,7 @@ impl Supervisor {
             Ok(state) => {
                 let loaded = Loaded {
                     pid,
-                    stored_alarm_ms: state.next_alarm_ms(),
+                    stored_wait: StoredWait::of(&state),
                     state,
                     last_fact: FactNumber(0),
                     journal_tail: JournalTail::new(0),

@@ -67,6 +67,8 @@ pub(super) enum Rest {
     Stopped,
     /// Calls of its turn are held: a person has to approve or answer them.
     Asking,
+    /// It is paused at a limit.
+    Paused,
 }
 
 /// How a process was created.
@@ -87,6 +89,8 @@ struct OptionalFields {
     exit: Option<Exit>,
     /// How often the process was opened again after it had ended.
     reopenings: u32,
+    /// Whether the process is paused at a limit.
+    is_paused: bool,
     /// The last view, if there is no journal to read it from.
     last_view: Option<ProcessView>,
 }
@@ -125,6 +129,7 @@ impl ProcessEntry {
             exit,
             next_alarm_ms,
             reopenings,
+            is_paused,
             ..
         } = row;
         let (call, index) = child_slot(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
@@ -138,7 +143,8 @@ impl ProcessEntry {
             && copied.is_none()
             && branched_from.is_none()
             && exit.is_none()
-            && reopenings == 0;
+            && reopenings == 0
+            && !is_paused;
         let optional_fields = (!has_no_optional_field).then(|| {
             Box::new(OptionalFields {
                 name,
@@ -146,6 +152,7 @@ impl ProcessEntry {
                 branched_from,
                 exit,
                 reopenings,
+                is_paused,
                 last_view: None,
             })
         });
@@ -190,12 +197,28 @@ impl ProcessEntry {
             origin: self.origin(),
             branched_from: self.branched_from(),
             next_alarm_ms: self.next_alarm_ms().filter(|_| exit.is_none()),
+            is_paused: self.is_paused(),
             exit,
             reopenings: self
                 .optional_fields
                 .as_ref()
                 .map_or(0, |optional_fields| optional_fields.reopenings),
         }
+    }
+
+    /// Whether the process is paused at a limit.
+    pub(super) fn is_paused(&self) -> bool {
+        let optional_fields = self.optional_fields.as_ref();
+        optional_fields.is_some_and(|optional_fields| optional_fields.is_paused)
+    }
+
+    /// Records whether the process is paused. Returns whether that changes anything.
+    pub(super) fn set_paused(&mut self, is_paused: bool) -> bool {
+        let changes = self.is_paused() != is_paused;
+        if changes {
+            self.optional_fields.get_or_insert_default().is_paused = is_paused;
+        }
+        changes
     }
 
     pub(super) fn origin(&self) -> Origin {
@@ -241,6 +264,7 @@ impl ProcessEntry {
     pub(super) fn record_exit(&mut self, exit: Exit, last_view: Option<ProcessView>) {
         let optional_fields = self.optional_fields.get_or_insert_default();
         optional_fields.exit = Some(exit);
+        optional_fields.is_paused = false;
         optional_fields.last_view = last_view;
     }
 
@@ -326,6 +350,7 @@ impl ProcessEntry {
                 Rest::Waiting => "hibernated",
                 Rest::Stopped => "stopped",
                 Rest::Asking => "asking",
+                Rest::Paused => "paused",
             },
             (
                 None,
@@ -417,10 +442,18 @@ mod tests {
         ];
         let exit = Exit::new(dormouse_proto::process::ExitStatus::Killed, "why");
         for origin in origins {
-            for (parent, name, exit, next_alarm_ms, reopenings) in [
-                (None, None, None, None, 0),
-                (None, None, None, Some(0), 3),
-                (Some(Pid(2)), Some("n".into()), Some(exit.clone()), None, 0),
+            for (parent, name, exit, next_alarm_ms, reopenings, is_paused) in [
+                (None, None, None, None, 0, false),
+                (None, None, None, Some(0), 3, false),
+                (None, None, None, None, 0, true),
+                (
+                    Some(Pid(2)),
+                    Some("n".into()),
+                    Some(exit.clone()),
+                    None,
+                    0,
+                    false,
+                ),
             ] {
                 let branched_from = parent.map(|from| BranchOrigin {
                     pid: from,
@@ -440,6 +473,7 @@ mod tests {
                     exit,
                     next_alarm_ms,
                     reopenings,
+                    is_paused,
                 };
                 assert_eq!(
                     ProcessEntry::new(row.clone(), RunState::Held).row(Pid(7)),

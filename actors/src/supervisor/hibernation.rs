@@ -194,6 +194,7 @@ impl Supervisor {
                 view.mark_hibernated();
                 expires_ms = view.phase.next_expiry_ms();
                 rest = match view.phase.held_calls().next() {
+                    _ if view.paused.is_some() => Rest::Paused,
                     Some(_) => Rest::Asking,
                     None if view.stopped => Rest::Stopped,
                     None => Rest::Waiting,

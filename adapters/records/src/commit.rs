@@ -298,6 +298,7 @@ impl<L: RecordLog> RecordStore<L> {
                 let existing_row = self.row_to_change(changes, *pid)?;
                 existing_row.process_row.exit = Some(exit.clone());
                 existing_row.process_row.next_alarm_ms = None;
+                existing_row.process_row.is_paused = false;
                 existing_row.ended_ms = Some(at_ms);
             }
             WriteOp::ProcessReopened { pid, reopenings } => {
@@ -307,8 +308,14 @@ impl<L: RecordLog> RecordStore<L> {
                 existing_row.process_row.reopenings = *reopenings;
                 existing_row.ended_ms = None;
             }
-            WriteOp::NextAlarm { pid, due_ms } => {
-                self.row_to_change(changes, *pid)?.process_row.next_alarm_ms = *due_ms;
+            WriteOp::NextAlarm {
+                pid,
+                due_ms,
+                is_paused,
+            } => {
+                let row = &mut self.row_to_change(changes, *pid)?.process_row;
+                row.next_alarm_ms = *due_ms;
+                row.is_paused = *is_paused;
             }
             WriteOp::ProcessDeleted { pid } => {
                 changes.rows.insert(*pid, StoredRow::Deleted);

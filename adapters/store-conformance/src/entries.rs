@@ -78,6 +78,17 @@ pub fn next_alarm(pid: u64, due_ms: Option<u64>) -> WriteOp {
     WriteOp::NextAlarm {
         pid: Pid(pid),
         due_ms,
+        is_paused: false,
+    }
+}
+
+/// The operation by which a process is paused at a limit, or goes on.
+#[must_use]
+pub fn paused(pid: u64, is_paused: bool) -> WriteOp {
+    WriteOp::NextAlarm {
+        pid: Pid(pid),
+        due_ms: None,
+        is_paused,
     }
 }
 

@@ -72,11 +72,11 @@ pub(crate) fn decode_exit(payload: &[u8]) -> Result<Exit, StoreError> {
     decode(payload)
 }
 
-/// Decodes the payload of a `NextAlarm` record.
+/// Decodes the payload of a `NextAlarm` record: when it is due, and whether the process is paused.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn decode_next_alarm(payload: &[u8]) -> Result<Option<u64>, StoreError> {
+pub(crate) fn decode_next_alarm(payload: &[u8]) -> Result<(Option<u64>, bool), StoreError> {
     decode(payload)
 }
 

@@ -430,6 +430,7 @@ mod tests {
                 first_commit: 7,
                 at: Location::START,
                 due_ms,
+                is_paused: due_ms.is_none(),
             }),
             ..entry(9)
         });

@@ -234,10 +234,14 @@ impl RecordBuilder {
                 first: at.0,
                 ..Self::with_payload(RecordKind::Snapshot, pid.0, image.clone())
             }),
-            WriteOp::NextAlarm { pid, due_ms } => Some(Self::with_payload(
+            WriteOp::NextAlarm {
+                pid,
+                due_ms,
+                is_paused,
+            } => Some(Self::with_payload(
                 RecordKind::NextAlarm,
                 pid.0,
-                encode(due_ms)?,
+                encode(&(due_ms, is_paused))?,
             )),
             WriteOp::ProcessReopened { pid, reopenings } => Some(Self {
                 count: u64::from(*reopenings),

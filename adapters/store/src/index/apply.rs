@@ -206,10 +206,12 @@ impl Index {
                 if is_newer {
                     let read =
                         unless_damaged(payload().and_then(|bytes| decode_next_alarm(&bytes)))?;
+                    let (due_ms, is_paused) = read.unwrap_or((ASK_PROCESS, false));
                     entry.next_alarm = Some(NextAlarmEntry {
                         first_commit: header.first_commit,
                         at,
-                        due_ms: read.unwrap_or(ASK_PROCESS),
+                        due_ms,
+                        is_paused,
                     });
                 }
             }

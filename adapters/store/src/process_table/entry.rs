@@ -55,6 +55,8 @@ pub(crate) struct NextAlarmEntry {
     pub(crate) at: Location,
     /// When the alarm is due; `None` if the process waits for no alarm.
     pub(crate) due_ms: Option<u64>,
+    /// Whether the process is paused at a limit.
+    pub(crate) is_paused: bool,
 }
 
 /// The record of an end.
@@ -148,7 +150,7 @@ type StoredEntry = (
 );
 
 /// The encoded form of [`NextAlarmEntry`].
-type StoredNextAlarm = (u64, Location, Option<u64>);
+type StoredNextAlarm = (u64, Location, Option<u64>, bool);
 
 /// The encoded form of [`ReopenedEntry`].
 type StoredReopened = (u64, Location, u32);
@@ -211,7 +213,7 @@ impl ProcessEntry {
         );
         let next_alarm: Option<StoredNextAlarm> = self
             .next_alarm
-            .map(|entry| (entry.first_commit, entry.at, entry.due_ms));
+            .map(|entry| (entry.first_commit, entry.at, entry.due_ms, entry.is_paused));
         let reopened: Option<StoredReopened> = self
             .reopened
             .map(|entry| (entry.first_commit, entry.at, entry.reopenings));
@@ -283,10 +285,11 @@ impl ProcessEntry {
             last,
             last_record,
             temp_files,
-            next_alarm: next_alarm.map(|(first_commit, at, due_ms)| NextAlarmEntry {
+            next_alarm: next_alarm.map(|(first_commit, at, due_ms, is_paused)| NextAlarmEntry {
                 first_commit,
                 at,
                 due_ms,
+                is_paused,
             }),
             reopened: reopened.map(|(first_commit, at, reopenings)| ReopenedEntry {
                 first_commit,
@@ -302,6 +305,7 @@ impl ProcessEntry {
         if let Some(reopened) = self.reopened {
             creation_row.reopenings = reopened.reopenings;
             creation_row.next_alarm_ms = None;
+            creation_row.is_paused = false;
         }
         // The alarms of an earlier life ended with it.
         let reopened_in = self.reopened.map_or(0, |reopened| reopened.first_commit);
@@ -312,11 +316,14 @@ impl ProcessEntry {
             None => Some(ProcessRow {
                 next_alarm_ms: next_alarm
                     .map_or(creation_row.next_alarm_ms, |next_alarm| next_alarm.due_ms),
+                is_paused: next_alarm
+                    .map_or(creation_row.is_paused, |next_alarm| next_alarm.is_paused),
                 ..creation_row
             }),
             Some(end) => end.exit.clone().map(|exit| ProcessRow {
                 exit: Some(exit),
                 next_alarm_ms: None,
+                is_paused: false,
                 ..creation_row
             }),
         }

@@ -267,7 +267,7 @@ fn a_damaged_alarm_counts_as_due() {
     commit(&store, owner, &ops);
     commit(&store, owner, &[next_alarm(2, Some(7_654_321))]);
     drop(store);
-    let written = codec::encode(&Some(1_234_567_u64)).unwrap();
+    let written = codec::encode(&(Some(1_234_567_u64), false)).unwrap();
     let segment = files(&folder.path().join("log")).remove(0);
     let mut log = fs::read(&segment).unwrap();
     let at = log.windows(written.len()).position(|part| part == written);
