@@ -121,7 +121,7 @@ pub use dormouse_mcp as mcp;
 #[cfg(feature = "scripted")]
 #[doc(inline)]
 pub use dormouse_models as models;
-pub use dormouse_proto::budget::{Amount, Budget, Price};
+pub use dormouse_proto::budget::{Amount, Budget, Paused, Price, RaiseSource};
 #[doc(inline)]
 pub use dormouse_proto::{
     alarm, checkpoint, command, descriptor, effect, file, id, mail, message, model, process,
@@ -151,6 +151,8 @@ mod book {
     struct Embedding;
     #[doc = include_str!("../docs/approval.md")]
     struct Approval;
+    #[doc = include_str!("../docs/limits.md")]
+    struct Limits;
     #[doc = include_str!("../docs/alarms.md")]
     struct Alarms;
     #[doc = include_str!("../docs/confinement.md")]

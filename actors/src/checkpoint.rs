@@ -70,10 +70,12 @@ pub(crate) enum LogRecord {
         pid: Pid,
         reopenings: u32,
     },
-    /// What a process waits for, as of the facts before this record.
+    /// What a process waits for, and whether it is paused at a limit, as of the facts before this
+    /// record.
     Waiting {
         pid: Pid,
         waiting: Waiting,
+        is_paused: bool,
     },
     TempFile {
         root: Pid,

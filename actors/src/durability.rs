@@ -5,6 +5,7 @@
 //! that end is complete and consistent.
 
 use dormouse_kernel::process::Fact;
+use dormouse_proto::budget::Change;
 use dormouse_proto::record::{
     CallFact, ChildFact, ControlFact, DescriptorFact, MailFact, TurnFact,
 };
@@ -83,7 +84,13 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
                 | CallFact::EffectPolicySet { .. },
             )
             | Fact::Alarm(_)
-            | Fact::Control(ControlFact::Stopped | ControlFact::Continued) => true,
+            | Fact::Budget(Change::Paused { .. } | Change::Raised { .. } | Change::Unpaused)
+            | Fact::Control(
+                ControlFact::Stopped
+                | ControlFact::Continued
+                | ControlFact::Suspended
+                | ControlFact::Released,
+            ) => true,
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
             | Fact::Noted { .. }
             | Fact::Compacted { .. }

@@ -187,6 +187,14 @@ pub enum ProcessError {
         /// Why, and what is valid.
         reason: String,
     },
+    /// The limits of a process were not raised.
+    #[error("the limits of process {pid} were not raised: {reason}")]
+    NotRaised {
+        /// The process.
+        pid: Pid,
+        /// Why, and what to try.
+        reason: String,
+    },
     /// An input without parts begins no turn.
     #[error(
         "the input has no parts, so process {0} begins no turn with it. Give it a text or a part"

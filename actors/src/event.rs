@@ -8,6 +8,7 @@ use dormouse_kernel::process::{State, Tools};
 use dormouse_kernel::program::Program;
 use dormouse_kernel::table::Table;
 use dormouse_proto::alarm::Alarm;
+use dormouse_proto::budget::{Budget, Paused, RaiseSource};
 use dormouse_proto::id::{FactNumber, FdId, Pid, ProcessCallId};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
@@ -115,6 +116,23 @@ pub enum Event {
         /// The call.
         call: ProcessCallId,
     },
+    /// A process is paused at a limit of its budget, and all below it stop
+    /// ([`Process::raise`](crate::handle::Process::raise)).
+    LimitReached {
+        /// The process.
+        pid: Pid,
+        /// The limit.
+        paused: Paused,
+    },
+    /// Limits of a process were raised.
+    LimitRaised {
+        /// The process.
+        pid: Pid,
+        /// What each limit was raised by.
+        by: Budget,
+        /// Who raised them.
+        source: RaiseSource,
+    },
     /// A turn ended, and the process waits for input.
     TurnEnded {
         /// The process.
@@ -168,6 +186,8 @@ impl Event {
             | Self::Fact { pid, .. }
             | Self::Retrying { pid, .. }
             | Self::ModelSwitched { pid, .. }
+            | Self::LimitReached { pid, .. }
+            | Self::LimitRaised { pid, .. }
             | Self::TurnEnded { pid, .. }
             | Self::Hibernated { pid }
             | Self::Woke { pid }
@@ -190,6 +210,10 @@ pub struct ProcessView {
     pub phase: Phase,
     /// Whether the process was stopped. It begins nothing until it is continued.
     pub stopped: bool,
+    /// The limit that the process is paused at. It begins nothing until the limit is raised.
+    pub paused: Option<Paused>,
+    /// Whether a process above it is paused at a limit, so that it begins nothing either.
+    pub suspended: bool,
     /// Whether the process rests: nothing happens in it before it gets an input, a person answers one
     /// of its calls, a child ends, or it is continued.
     pub rests: bool,
@@ -277,7 +301,9 @@ impl ProcessView {
         Self {
             fact,
             phase: state.phase().clone(),
-            stopped: state.is_stopped(),
+            stopped: state.is_stopped_by_signal(),
+            paused: state.paused().cloned(),
+            suspended: state.is_suspended(),
             rests: state.busy_reason().is_none(),
             hibernated: false,
             messages: state.last_message_number(),
@@ -348,9 +374,11 @@ impl ProcessView {
     pub fn status(&self) -> &'static str {
         match &self.phase {
             Phase::Ended { exit } => exit.status.word(),
+            _ if self.paused.is_some() => "paused",
             phase if self.hibernated && phase.asks() => "asking",
             _ if self.hibernated => "hibernated",
             _ if self.stopped => "stopped",
+            _ if self.suspended => "suspended",
             Phase::Idle if self.waiting_messages > 0 => "starting",
             Phase::Idle if self.background_children > 0 => "waiting",
             Phase::Idle if !self.alarms.is_empty() => "asleep",

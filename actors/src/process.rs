@@ -50,6 +50,7 @@ use crate::error::{KernelError, ProcessError};
 use crate::event::ProcessView;
 use crate::ports::SharedObserver;
 use crate::read_pool::ReadError;
+use crate::recovery::StoredWait;
 use crate::supervisor::{ReopeningCommit, RunMessage, SupervisorMessage, WakeMessage};
 
 use alarm::Alarm;
@@ -137,7 +138,7 @@ impl Delivery {
     pub(crate) fn is_signal(&self) -> bool {
         matches!(
             self.input,
-            Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill)
+            Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill | Signal::Suspend)
         )
     }
 
@@ -161,8 +162,8 @@ pub(crate) struct ProcessArgs {
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the latest snapshot.
     pub(crate) journal_tail: JournalTail,
-    /// What the process waits for, as its row in the store says.
-    pub(crate) stored_waiting: Waiting,
+    /// How the process waits, as its row in the store says.
+    pub(crate) stored_wait: StoredWait,
     pub(crate) view: watch::Sender<Option<ProcessView>>,
     /// Notified when the process has produced its first output, if siblings wait for that output.
     pub(crate) started_signal: Option<StartedSignal>,
@@ -201,8 +202,8 @@ pub(crate) struct RunningProcess {
     /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
     alarm: Option<Alarm>,
-    /// What the process waits for, as last appended to the journal.
-    stored_waiting: Waiting,
+    /// How the process waits, as last appended to the journal.
+    stored_wait: StoredWait,
     /// What the process waits for, as last reported to the supervisor. The supervisor knows of nothing
     /// when the actor starts.
     reported_waiting: Waiting,
@@ -242,7 +243,7 @@ impl Actor for ProcessActor {
             root,
             last_fact,
             journal_tail,
-            stored_waiting,
+            stored_wait,
             view,
             started_signal,
         } = args;
@@ -266,7 +267,7 @@ impl Actor for ProcessActor {
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,
             alarm: None,
-            stored_waiting,
+            stored_wait,
             reported_waiting: Waiting::Nothing,
             host_requests: BTreeMap::new(),
         })
@@ -548,10 +549,10 @@ impl RunningProcess {
         let up_to = self.last_fact;
         self.journal_tail = self.journal_tail.with_facts(facts.len() as u64, 0);
         let mut records = vec![LogRecord::Facts { pid, first, facts }];
-        let waiting = self.state.waiting();
-        if waiting != self.stored_waiting && self.state.exit().is_none() {
-            self.stored_waiting = waiting;
-            records.push(LogRecord::Waiting { pid, waiting });
+        let wait = StoredWait::of(&self.state);
+        if wait != self.stored_wait && self.state.exit().is_none() {
+            self.stored_wait = wait;
+            records.push(wait.record(pid));
         }
         records.extend(verdict);
         if let Some(exit) = self.state.exit() {

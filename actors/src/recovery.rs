@@ -4,13 +4,14 @@
 use std::sync::PoisonError;
 
 use dormouse_kernel::journal::JournalTail;
-use dormouse_kernel::process::{State, StateError, evolve};
+use dormouse_kernel::process::{self, State, StateError, evolve, waiting_of_image};
 use dormouse_kernel::program::{self, Bundle, MAX_PROGRAM_BYTES, Program, Provider};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::Waiting;
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 
+use crate::checkpoint::LogRecord;
 use crate::context::KernelContext;
 use crate::ports::{Journal, Store, StoreError, Unreadable};
 
@@ -60,8 +61,45 @@ pub(crate) struct Loaded {
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the snapshot.
     pub(crate) journal_tail: JournalTail,
-    /// What the process waits for, as its row says.
-    pub(crate) stored_waiting: Waiting,
+    /// How the process waits, as its row says.
+    pub(crate) stored_wait: StoredWait,
+}
+
+/// How a process waits, as its row in the process table says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredWait {
+    /// What it waits for.
+    pub(crate) waiting: Waiting,
+    /// Whether it is paused at a limit.
+    pub(crate) is_paused: bool,
+}
+
+impl StoredWait {
+    /// What the row of a process in this state has to say.
+    pub(crate) fn of(state: &State) -> Self {
+        Self {
+            waiting: state.waiting(),
+            is_paused: state.paused().is_some(),
+        }
+    }
+
+    /// What the row of a process says that begins with this image.
+    pub(crate) fn of_image(image: &process::Image) -> Self {
+        Self {
+            waiting: waiting_of_image(image),
+            is_paused: image.pausing.paused.is_some(),
+        }
+    }
+
+    /// The record by which the row of a process says it.
+    pub(crate) fn record(self, pid: Pid) -> LogRecord {
+        let Self { waiting, is_paused } = self;
+        LogRecord::Waiting {
+            pid,
+            waiting,
+            is_paused,
+        }
+    }
 }
 
 /// The purpose of loading a process.
@@ -115,7 +153,10 @@ pub(crate) fn load_process(
         state,
         last_fact: base.plus(facts.len()),
         journal_tail,
-        stored_waiting: row.waiting,
+        stored_wait: StoredWait {
+            waiting: row.waiting,
+            is_paused: row.is_paused,
+        },
     })
 }
 

@@ -14,6 +14,8 @@ mod hibernation;
 mod local_ids;
 mod lookup;
 mod mail;
+mod pausing;
+mod raise;
 mod recovery_queue;
 mod reopening;
 mod run;

@@ -22,6 +22,7 @@ use crate::models::Models;
 use crate::page::Page;
 use crate::permissions::Permissions;
 use crate::ps::Ps;
+use crate::raise::Raise;
 use crate::resume::Resume;
 use crate::run::Run;
 use crate::schema::Schema;
@@ -36,7 +37,8 @@ use crate::store_key::Key;
     version,
     after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, \
          limit, refusal); 2 the command line or a program is wrong; 3 the store cannot be used; 4 \
-         calls wait for a person (dormouse pending); 5 nothing is left to do before the next alarm; \
+         calls wait for a person (dormouse pending), or processes are paused at a limit (dormouse \
+         raise); 5 nothing is left to do before the next alarm; \
          129, 130, 143 stopped by SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. On a \
          terminal, characters that would control it, or reorder or hide text, are shown by signs \
          (␛, \\u{202e}); in a pipe or a file, an answer is exact, and JSON has them as \\u escapes \
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Refuse(Refuse),
     /// Answer a question that waits.
     Answer(AnswerCall),
+    /// Raise limits of a process: one that is paused at a limit goes on when it is resumed.
+    Raise(Raise),
     /// List the processes of a store.
     Ps(Ps),
     /// List the open alarms of a store: when its processes wake.

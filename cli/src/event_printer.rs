@@ -3,12 +3,13 @@
 
 use std::io::Write;
 
-use dormouse::{Event, Events, Kernel};
+use dormouse::{Event, Events, Kernel, RaiseSource};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::approval::call_json;
+use crate::process_table::paused_json;
 use crate::progress::Progress;
 use crate::terminal::{self, OutputFormat};
 
@@ -105,6 +106,13 @@ fn event_json(event: &Event) -> Value {
         Event::HeldCallAnswered { call } => {
             json!({ "event": "held_call_answered", "pid": pid, "call": call.to_string() })
         }
+        Event::LimitReached { paused, .. } => json!({
+            "event": "limit_reached", "pid": pid, "paused": paused_json(paused),
+        }),
+        Event::LimitRaised { by, source, .. } => json!({
+            "event": "limit_raised", "pid": pid, "by": by.to_string(),
+            "by_rule": *source == RaiseSource::Rule,
+        }),
         Event::TurnEnded { outcome, .. } => {
             json!({ "event": "turn_ended", "pid": pid, "status": outcome.status.word() })
         }

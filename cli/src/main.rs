@@ -33,6 +33,7 @@ mod process_trees;
 mod progress;
 mod proxied_servers;
 mod ps;
+mod raise;
 mod read_rate;
 mod requirements;
 mod resume;
@@ -85,6 +86,7 @@ async fn run_command() -> ExitCode {
         Command::Approve(approve) => approval::approve(approve).await,
         Command::Refuse(refuse) => approval::refuse(refuse).await,
         Command::Answer(answer) => approval::answer(answer).await,
+        Command::Raise(raise) => raise::raise(raise).await,
         Command::Ps(ps) => ps::ps(ps).await,
         Command::Alarms(alarms) => alarms::alarms(alarms).await,
         Command::Gc(gc) => gc::gc(gc).await,

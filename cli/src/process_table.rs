@@ -7,7 +7,7 @@ use std::fmt;
 use dormouse::id::Pid;
 use dormouse::ports::StoreError;
 use dormouse::schedule::format_time;
-use dormouse::{Amount, Kernel, KernelError, ProcessInfo, ProcessView};
+use dormouse::{Amount, Kernel, KernelError, Paused, ProcessInfo, ProcessView};
 use serde::Serialize;
 
 use crate::failure::store_error;
@@ -40,6 +40,12 @@ pub(crate) struct ProcessLine {
     /// When the next of its alarms is due: milliseconds since the epoch, UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_alarm_ms: Option<u64>,
+    /// The limit that it is paused at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<serde_json::Value>,
+    /// As people read it.
+    #[serde(skip)]
+    paused_at: Option<String>,
     /// In the currency of the price table; absent if the table has no price for its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<String>,
@@ -99,6 +105,18 @@ pub(crate) fn total_chars(lines: &[ProcessLine]) -> (u64, u64) {
     (produced, entered)
 }
 
+/// A pause as JSON. Scripts read it: `docs/limits.md`.
+pub(crate) fn paused_json(paused: &Paused) -> serde_json::Value {
+    let Paused {
+        amount,
+        used,
+        limit,
+    } = paused;
+    serde_json::json!({
+        "amount": amount.word(), "used": amount.show(*used), "limit": amount.show(*limit),
+    })
+}
+
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
@@ -110,8 +128,14 @@ impl ProcessLine {
         let view = view.ok();
         let view = view.as_ref();
         let output_totals = view.map(|view| view.output_totals).unwrap_or_default();
-        let is_stopped = view.is_some_and(|view| view.stopped) && info.row.exit.is_none();
-        let status = if is_stopped { "stopped" } else { info.status };
+        let is_alive = info.row.exit.is_none();
+        let status = match view.filter(|_| is_alive) {
+            Some(view) if view.paused.is_some() => "paused",
+            Some(view) if view.stopped => "stopped",
+            Some(view) if view.suspended => "suspended",
+            _ => info.status,
+        };
+        let paused = view.and_then(|view| view.paused.as_ref());
         let usage = view.map(|view| view.usage).unwrap_or_default();
         Self {
             depth,
@@ -133,6 +157,8 @@ impl ProcessLine {
                 .collect(),
             reopenings: info.row.reopenings,
             next_alarm_ms: view.and_then(|view| view.alarms.iter().map(|alarm| alarm.due_ms).min()),
+            paused: paused.map(paused_json),
+            paused_at: paused.map(ToString::to_string),
             cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),
             unreadable,
             is_acknowledged,
@@ -185,6 +211,9 @@ impl fmt::Display for ProcessLine {
         }
         if self.reopenings > 0 {
             write!(f, "\n  opened again: {}", self.reopenings)?;
+        }
+        if let Some(paused) = &self.paused_at {
+            write!(f, "\n  paused: {paused}")?;
         }
         if let Some(next_alarm_ms) = self.next_alarm_ms {
             write!(f, "\n  next alarm: {}", format_time(next_alarm_ms))?;

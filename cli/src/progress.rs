@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use dormouse::RaiseSource;
 use dormouse::id::Pid;
 use dormouse::process::Exit;
 use dormouse::record::{CallFact, DescriptorFact};
@@ -96,6 +97,11 @@ fn describe_step(event: &Event) -> Option<String> {
             format!("asks you about {} {}", call.tool, shorten(&call.args))
         }
         Event::HeldCallAnswered { call } => format!("call {} is answered", call.call),
+        Event::LimitReached { paused, .. } => format!("is paused: {paused}"),
+        Event::LimitRaised { by, source, .. } => match source {
+            RaiseSource::Rule => format!("its limits are raised by budget.raise: {by}"),
+            RaiseSource::Person => format!("its limits are raised: {by}"),
+        },
         Event::TurnEnded { outcome, .. } => format!("waits ({})", describe_exit(outcome)),
         Event::Hibernated { .. } => "hibernates".to_owned(),
         Event::Woke { .. } => "woke".to_owned(),

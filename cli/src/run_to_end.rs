@@ -10,7 +10,10 @@ use std::time::Duration;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::process::{Exit, ExitStatus};
 use dormouse::schedule::format_time;
-use dormouse::{Event, Events, HeldCall, Kernel, KernelError, Process, ProcessError, ProcessView};
+use dormouse::{
+    Event, Events, HeldCall, Kernel, KernelError, Paused, Process, ProcessError, ProcessInfo,
+    ProcessView,
+};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
@@ -18,8 +21,9 @@ use crate::approval::{call_json, print_how_to_answer};
 use crate::args::RunFlags;
 use crate::event_printer::EventPrinter;
 use crate::failure::{Failure, exit_code};
-use crate::process_table::{ProcessLine, process_lines, total_chars};
+use crate::process_table::{ProcessLine, paused_json, process_lines, total_chars};
 use crate::process_trees::Trees;
+use crate::raise::print_how_to_raise;
 use crate::sleepers::{Sleepers, earliest, wait_for_sleepers};
 use crate::stop_signals::StopSignals;
 use crate::terminal::{self, OutputFormat, print_stderr};
@@ -37,10 +41,25 @@ enum RootOutcome {
     Asleep(u64),
     /// It was stopped, and does not continue by itself.
     Stopped,
-    /// Nothing goes on in its tree, and these calls wait for a person.
-    Asking(Vec<HeldCall>),
+    /// Nothing goes on in its tree, and this waits for a person.
+    Asking(Waiting),
     /// It has not ended, but cannot run here. The text says why.
     Held(String),
+}
+
+/// What waits for a person in a tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Waiting {
+    /// Calls to approve or answer.
+    pub(crate) calls: Vec<HeldCall>,
+    /// Processes that are paused at a limit.
+    pub(crate) paused: Vec<(Pid, Paused)>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.paused.is_empty()
+    }
 }
 
 /// Whether a run ends when nothing is left to do before the next alarm.
@@ -83,8 +102,8 @@ impl From<Process> for Roots {
 /// Prints events until every root has an outcome, then shuts the kernel down and prints the
 /// results. A signal ends the wait: the command then exits with the code of the signal.
 ///
-/// Exits with 5 if nothing is left to do before the next alarm, with 4 if calls wait for a person,
-/// and with 3 if a root is held, if a content could not be read, or if what was written could not
+/// Exits with 5 if nothing is left to do before the next alarm, with 4 if something waits for a
+/// person, and with 3 if a root is held, if a content could not be read, or if what was written could not
 /// be synced.
 pub(crate) async fn run_to_end(
     kernel: Kernel,
@@ -118,7 +137,7 @@ pub(crate) async fn run_to_end(
     let idle = slept.idle.into_iter();
     results.extend(idle.map(|pid| (pid, RootOutcome::Idle)));
     let asking = slept.asking.into_iter();
-    results.extend(asking.map(|(pid, calls)| (pid, RootOutcome::Asking(calls))));
+    results.extend(asking.map(|(pid, waiting)| (pid, RootOutcome::Asking(waiting))));
     let went_to_sleep = results.iter().filter_map(|(_, outcome)| match outcome {
         RootOutcome::Asleep(next_alarm_ms) => Some(*next_alarm_ms),
         _ => None,
@@ -176,7 +195,9 @@ async fn wait_for_outcome(
             })
         },
         next_alarm_ms = tree_asleep => Ok(RootOutcome::Asleep(next_alarm_ms?)),
-        calls = wait_until_asking(kernel, root.pid(), when_asleep) => Ok(RootOutcome::Asking(calls?)),
+        waiting = wait_until_asking(kernel, root.pid(), when_asleep) => {
+            Ok(RootOutcome::Asking(waiting?))
+        }
     }
 }
 
@@ -216,26 +237,26 @@ async fn wait_until_tree_sleeps(
 /// How often it is looked whether a tree with held calls goes on.
 const ASKING_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits until nothing goes on in a tree but calls that wait for a person, and returns these. In a
-/// run that waits for alarms, none is set either.
+/// Waits until nothing goes on in a tree, and something of it waits for a person, which is returned.
+/// In a run that waits for alarms, none is set either.
 async fn wait_until_asking(
     kernel: &Kernel,
     root: Pid,
     when_asleep: WhenAsleep,
-) -> Result<Vec<HeldCall>, Failure> {
+) -> Result<Waiting, Failure> {
     let mut events = kernel.events();
     let mut before = None;
-    let mut has_asked = has_held_calls(kernel, root).await?;
+    let mut has_asked = has_asked(kernel, root).await?;
     loop {
         if !has_asked {
-            wait_for_held_call(&mut events).await;
+            wait_for_question(&mut events).await;
             has_asked = true;
         }
         let now = RestingTree::find(kernel, root, when_asleep).await?;
         match now {
             // An input may be on its way from one process to another: so nothing may have happened
             // since the last look either.
-            Some(tree) if before.as_ref() == Some(&tree) => return Ok(tree.calls),
+            Some(tree) if before.as_ref() == Some(&tree) => return Ok(tree.waiting),
             Some(_) => tokio::time::sleep(ASKING_INTERVAL).await,
             None => wait_for_change(&mut events).await,
         }
@@ -243,18 +264,23 @@ async fn wait_until_asking(
     }
 }
 
-/// Whether a process of the tree holds calls.
-async fn has_held_calls(kernel: &Kernel, root: Pid) -> Result<bool, Failure> {
+/// Whether something of the tree waits for a person.
+async fn has_asked(kernel: &Kernel, root: Pid) -> Result<bool, Failure> {
     let processes = kernel.processes().await?;
     let members = Trees::new(processes.clone()).living_members(&[root]);
-    Ok(processes
+    let asks = |info: &ProcessInfo| info.row.is_paused || !info.held_calls().is_empty();
+    let mut of_tree = processes
         .iter()
-        .any(|info| members.contains(&info.row.pid) && !info.held_calls().is_empty()))
+        .filter(|info| members.contains(&info.row.pid));
+    Ok(of_tree.any(asks))
 }
 
-async fn wait_for_held_call(events: &mut Events) {
+async fn wait_for_question(events: &mut Events) {
     while let Some(event) = events.next().await {
-        if matches!(event, Event::CallHeld { .. } | Event::Lagged { .. }) {
+        if matches!(
+            event,
+            Event::CallHeld { .. } | Event::LimitReached { .. } | Event::Lagged { .. }
+        ) {
             return;
         }
     }
@@ -274,12 +300,12 @@ async fn wait_for_change(events: &mut Events) {
     std::future::pending().await
 }
 
-/// A tree in which nothing goes on, and calls wait for a person.
+/// A tree in which nothing goes on, and something waits for a person.
 #[derive(PartialEq)]
 struct RestingTree {
     /// The last fact of each process.
     facts: Vec<(Pid, FactNumber)>,
-    calls: Vec<HeldCall>,
+    waiting: Waiting,
 }
 
 impl RestingTree {
@@ -292,7 +318,7 @@ impl RestingTree {
         let processes = kernel.processes().await?;
         let trees = Trees::new(processes.clone());
         let members: BTreeSet<Pid> = trees.living_members(&[root]).into_iter().collect();
-        let (mut facts, mut calls) = (Vec::new(), Vec::new());
+        let (mut facts, mut waiting) = (Vec::new(), Waiting::default());
         for info in processes
             .iter()
             .filter(|info| members.contains(&info.row.pid))
@@ -300,16 +326,25 @@ impl RestingTree {
             if when_asleep == WhenAsleep::Wait && info.row.waiting.alarm_ms().is_some() {
                 return Ok(None);
             }
+            let pid = info.row.pid;
+            let paused = match &info.view {
+                Some(view) => view.paused.clone(),
+                None if info.row.is_paused => kernel.inspect(pid).await?.paused,
+                None => None,
+            };
+            waiting.paused.extend(paused.map(|paused| (pid, paused)));
             match &info.view {
+                // A hibernated process has no view, and rests.
+                None if matches!(info.status, "paused" | "hibernated") => {}
                 Some(view) if view.rests => facts.push((info.row.pid, view.fact)),
                 Some(_) => return Ok(None),
                 // It could not be resumed, or waits for its next alarm.
                 None if matches!(info.status, "held" | "asleep") => {}
                 None => return Ok(None),
             }
-            calls.extend(info.held_calls());
+            waiting.calls.extend(info.held_calls());
         }
-        Ok((!calls.is_empty()).then_some(Self { facts, calls }))
+        Ok((!waiting.is_empty()).then_some(Self { facts, waiting }))
     }
 }
 
@@ -376,13 +411,22 @@ fn print_json(results: &[(Pid, RootOutcome)], lines: &[ProcessLine]) -> Result<(
             RootOutcome::Idle => ("idle", "it waits for input"),
             RootOutcome::Asleep(_) => ("asleep", "it waits for its next alarm"),
             RootOutcome::Stopped => ("stopped", "it is stopped"),
-            RootOutcome::Asking(calls) => {
-                for call in calls {
+            RootOutcome::Asking(waiting) => {
+                for (pid, paused) in &waiting.paused {
+                    let paused = json!({
+                        "event": "paused", "pid": pid.0, "paused": paused_json(paused),
+                    });
+                    writeln!(out, "{}", terminal::escaped_json(&paused))?;
+                }
+                for call in &waiting.calls {
                     let mut pending = call_json(call);
                     pending["event"] = "pending".into();
                     writeln!(out, "{}", terminal::escaped_json(&pending))?;
                 }
-                ("asking", "its calls wait for a person")
+                match waiting.calls.is_empty() {
+                    true => ("paused", "it is paused at a limit"),
+                    false => ("asking", "its calls wait for a person"),
+                }
             }
             RootOutcome::Held(reason) => ("held", reason.as_str()),
         };
@@ -432,7 +476,14 @@ fn print_text(
                 format_time(*next_alarm_ms)
             )),
             RootOutcome::Stopped => print_stderr(&format!("process {pid} is stopped")),
-            RootOutcome::Asking(calls) => print_how_to_answer(calls, store),
+            RootOutcome::Asking(waiting) => {
+                for (pid, paused) in &waiting.paused {
+                    print_how_to_raise(*pid, paused, store);
+                }
+                if !waiting.calls.is_empty() {
+                    print_how_to_answer(&waiting.calls, store);
+                }
+            }
             RootOutcome::Held(reason) => {
                 let hint = match store {
                     Some(store) => format!(": dormouse resume --store {}", store.display()),

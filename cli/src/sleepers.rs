@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use dormouse::id::Pid;
 use dormouse::process::Exit;
 use dormouse::schedule::{format_duration, format_time};
-use dormouse::{HeldCall, Kernel, ProcessInfo};
+use dormouse::{Kernel, ProcessInfo};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::run_to_end::WhenAsleep;
+use crate::run_to_end::{Waiting, WhenAsleep};
 use crate::terminal::{self, OutputFormat, print_stderr};
 
 /// The longest pause until the sleepers are looked at again.
@@ -33,7 +33,7 @@ pub(crate) struct Slept {
     /// They have no alarm any more, and wait for input.
     pub(crate) idle: Vec<Pid>,
     /// A turn that an alarm began holds these calls, which wait for a person.
-    pub(crate) asking: Vec<(Pid, Vec<HeldCall>)>,
+    pub(crate) asking: Vec<(Pid, Waiting)>,
     pub(crate) still_asleep: Sleepers,
 }
 
@@ -105,7 +105,9 @@ pub(crate) async fn wait_for_sleepers(
                 match &info.row.exit {
                     Some(exit) => ended.push((info.row.pid, exit.clone())),
                     None if info.status == "asking" => {
-                        asking.push((info.row.pid, info.held_calls()));
+                        let calls = info.held_calls();
+                        let paused = Vec::new();
+                        asking.push((info.row.pid, Waiting { calls, paused }));
                     }
                     None if is_idle(&info) => idle.push(info.row.pid),
                     None => {

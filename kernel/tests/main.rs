@@ -22,6 +22,7 @@ mod process_fence;
 mod process_held;
 mod process_machine;
 mod process_mail;
+mod process_pausing;
 mod process_reads;
 mod process_reopening;
 mod process_restore;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use self::price::Price;
 use crate::id::CallId;
 use crate::model::Usage;
-use crate::program::{Duration, MAX_LONG_DURATION_MS, MAX_NANOS, Money, Section, Size};
+use crate::program::{Duration, Keyword, MAX_LONG_DURATION_MS, MAX_NANOS, Money, Section, Size};
 
 /// One unit of the price table's currency, in billionths ("nanos"). Money is counted in integers.
 pub const NANOS_PER_UNIT: u64 = 1_000_000_000;
@@ -164,6 +164,81 @@ impl Budget {
         };
         Amount::ALL.into_iter().fold(self, fill)
     }
+
+    /// These limits, each raised by what `more` has of its amount. An amount that is not limited
+    /// stays so.
+    #[must_use]
+    pub fn raised_by(self, more: &Self) -> Self {
+        let raise = |budget: Self, amount| {
+            let limit = budget.limit(amount);
+            let more = more.limit(amount).unwrap_or(0);
+            budget.with(amount, limit.map(|limit| limit.saturating_add(more)))
+        };
+        Amount::ALL.into_iter().fold(self, raise)
+    }
+
+    /// The amounts that have a limit, each with its limit.
+    pub fn limited(&self) -> impl Iterator<Item = (Amount, u64)> {
+        Amount::ALL
+            .into_iter()
+            .filter_map(|amount| Some((amount, self.limit(amount)?)))
+    }
+}
+
+/// Formats the amounts of a budget for people: `cost 1.5, wall_time 90s`.
+impl std::fmt::Display for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut separator = "";
+        for (amount, limit) in self.limited() {
+            write!(f, "{separator}{} {}", amount.word(), amount.show(limit))?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// What happens to a process that has reached a limit of its budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Keyword)]
+pub enum AtLimit {
+    /// It ends as `budget_exhausted`.
+    #[default]
+    End,
+    /// It is paused, and all processes below it stop. It goes on once the limit is raised.
+    Pause,
+}
+
+/// A process is paused, since it has used up an amount. It begins nothing, and rests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    /// The amount that is used up.
+    pub amount: Amount,
+    /// How much was used when the process was paused.
+    pub used: u64,
+    /// The limit that was reached.
+    pub limit: u64,
+}
+
+/// Formats a pause for people: `cost 1.02 of 1`.
+impl std::fmt::Display for Paused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (used, limit) = (self.amount.show(self.used), self.amount.show(self.limit));
+        write!(f, "{} {used} of {limit}", self.amount.word())
+    }
+}
+
+/// How limits hold a process up, as an image stores it. None of this is taken back by a return to
+/// an earlier point.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pausing {
+    /// The limit that the process is paused at.
+    pub paused: Option<Paused>,
+    /// Whether a process above it is paused, so that it begins nothing either.
+    pub is_suspended: bool,
+    /// Whether the calls that were in flight are lost, although no signal has stopped the process:
+    /// it came back from its journal. They are made again when the process goes on.
+    pub has_lost_calls: bool,
+    /// How often the rule of the program has raised the limits.
+    pub raises: u32,
 }
 
 /// The budget account of one process, as an image stores it. The usage of the process itself is the
@@ -248,6 +323,29 @@ pub enum Change {
         /// Whether the wall time passes from then on.
         clock: Clock,
     },
+    /// A limit is reached: the process is paused, and begins nothing until it is raised.
+    Paused {
+        /// The limit.
+        at: Paused,
+    },
+    /// Limits were raised.
+    Raised {
+        /// What each limit was raised by.
+        by: Budget,
+        /// Who raised them.
+        source: RaiseSource,
+    },
+    /// No limit is reached any more: the process goes on.
+    Unpaused,
+}
+
+/// Who raised limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RaiseSource {
+    /// A person, or the host for a person.
+    Person,
+    /// The rule of the program (`[budget.raise]`).
+    Rule,
 }
 
 impl Change {
@@ -260,6 +358,9 @@ impl Change {
             Self::Warned { .. } => "budget_warned",
             Self::Used { .. } => "budget_used",
             Self::Clock { .. } => "budget_clock",
+            Self::Paused { .. } => "budget_paused",
+            Self::Raised { .. } => "budget_raised",
+            Self::Unpaused => "budget_unpaused",
         }
     }
 }

@@ -228,6 +228,9 @@ pub struct ProcessRow {
     /// How often the process was opened again after it had ended.
     #[serde(default)]
     pub reopenings: u32,
+    /// Whether it is paused at a limit of its budget: it and all processes below it begin nothing.
+    #[serde(default)]
+    pub is_paused: bool,
 }
 
 /// What a process waits for, as the process table knows it without reading its journal.
@@ -360,6 +363,7 @@ impl ProcessRow {
             exit: None,
             waiting: Waiting::Nothing,
             reopenings: 0,
+            is_paused: false,
         }
     }
 

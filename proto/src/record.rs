@@ -17,7 +17,7 @@ use imbl::{OrdMap, Vector};
 use serde::{Deserialize, Serialize};
 
 use crate::alarm::Alarm;
-use crate::budget::Ledger;
+use crate::budget::{Ledger, Pausing};
 use crate::id::{CallId, ContentHash, FdId, Pid};
 use crate::mail::{Mail, Receipts};
 use crate::message::Message;
@@ -292,6 +292,9 @@ pub struct Image<C: Clone> {
     /// What the process did outside of itself.
     #[serde(default)]
     pub effects: EffectLog<C>,
+    /// How limits hold the process up.
+    #[serde(default)]
+    pub pausing: Pausing,
 }
 
 /// A child that had ended, was opened again, and runs in the background.
@@ -532,6 +535,7 @@ impl<C: Clone> Image<C> {
             reopenings: self.reopenings,
             reopened_children: self.reopened_children,
             effects,
+            pausing: self.pausing,
         })
     }
 }

@@ -56,11 +56,15 @@ pub(crate) enum Defect {
     OpensWithoutAFact,
     /// A process that comes back forgets what it did beyond a point that it went back to.
     ForgetsWhatLiesBeyond,
+    /// A process that comes back is not told that one above it is paused at a limit.
+    ForgetsAPauseAbove,
+    /// A process that comes back is not paused any more, though no limit was raised.
+    ForgetsItsPause,
 }
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 26] = [
+    pub(crate) const ALL: [(Self, &'static str); 28] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -87,5 +91,7 @@ impl Defect {
         (Self::TakesHeldForApproved, "HELD-1"),
         (Self::OpensWithoutAFact, "REOPEN-1"),
         (Self::ForgetsWhatLiesBeyond, "FENCE-1"),
+        (Self::ForgetsAPauseAbove, "PAUSE-1"),
+        (Self::ForgetsItsPause, "PAUSE-1"),
     ];
 }

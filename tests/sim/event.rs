@@ -111,6 +111,11 @@ pub(crate) enum SupervisorMessage {
         pid: Pid,
         answer: Answer,
     },
+    /// A process is paused at a limit, durably, or goes on.
+    SetPaused {
+        pid: Pid,
+        is_paused: bool,
+    },
     Abandon {
         parent: Pid,
         calls: Vec<CallId>,
@@ -250,6 +255,8 @@ pub(crate) fn name(input: &Input) -> &'static str {
             HostRequest::CancelAlarm(_) => "host_cancelled_alarm",
             HostRequest::SetEffectPolicy(_) => "effect_policy_set",
             HostRequest::Goto { .. } => "sent_back",
+            HostRequest::Raise { .. } => "raised",
+            HostRequest::RaiseShare { .. } => "share_raised",
             HostRequest::Restore(_) => "taken_back",
             // The processes of this world have a conversation from the beginning.
             HostRequest::ReplaceTools { .. } => "tools_replaced",
@@ -280,6 +287,8 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Signal(Signal::Stop) => "stopped",
         Input::Signal(Signal::Continue) => "continued",
         Input::Signal(Signal::Kill) => "killed",
+        Input::Signal(Signal::Suspend) => "suspended",
+        Input::Signal(Signal::Release) => "released",
         Input::TimeUp { .. } => "time_up",
         Input::WakeDue => "wake_due",
         Input::ReopenChild { .. } => "asked_to_reopen",
@@ -310,6 +319,8 @@ pub(crate) fn request_id(input: &Input) -> Option<Arc<str>> {
                 | HostRequest::Goto { .. }
                 | HostRequest::CancelAlarm(_)
                 | HostRequest::SetEffectPolicy(_)
+                | HostRequest::Raise { .. }
+                | HostRequest::RaiseShare { .. }
                 | HostRequest::Restore(_),
         } => Some(request_id.clone()),
         _ => None,

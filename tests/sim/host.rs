@@ -7,6 +7,7 @@ use dormouse_kernel::process::{
     initial_image,
 };
 use dormouse_proto::alarm::AlarmId;
+use dormouse_proto::budget::Budget;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::mail::Sender;
@@ -16,11 +17,23 @@ use dormouse_proto::tool::Access;
 
 use crate::event::{Event, SupervisorMessage};
 use crate::invariants::Held;
+use crate::process::Running;
 use crate::schedule::{HOST, SUPERVISOR};
 use crate::store::From;
+use crate::supervisor::table::place;
 use crate::world::World;
 
 const MOST_LIVING: usize = 14;
+/// What a person raises limits by.
+pub(crate) const RAISE: Budget = Budget {
+    input_tokens: None,
+    output_tokens: Some(60),
+    cost_nanos: None,
+    wall_time_ms: Some(2_000),
+    processes: None,
+    depth: None,
+    resident_bytes: None,
+};
 
 impl World {
     pub(crate) fn act(&mut self) -> Held {
@@ -32,6 +45,9 @@ impl World {
         };
         if self.random.percent(25) {
             self.answer_any_held();
+        }
+        if self.random.percent(12) {
+            self.raise_any_paused();
         }
         match self.random.below(1_000) {
             0..35 if living.len() < MOST_LIVING => self.start_root(),
@@ -245,6 +261,79 @@ impl World {
         }
     }
 
+    /// Raises the limits of a process that is paused, or of any. It may not be enough.
+    fn raise_any_paused(&mut self) {
+        let is_chosen = |running: &&Running| running.state.paused().is_some();
+        let paused: Vec<_> = self.running.values().filter(is_chosen).collect();
+        let any: Vec<_> = self.running.values().collect();
+        let from = match paused.is_empty() {
+            true => any,
+            false => paused,
+        };
+        let Some(running) = self.random.pick(&from) else {
+            return;
+        };
+        let limits = *running.state.budget().limits();
+        let by = match running.state.paused() {
+            Some(paused) => Budget::default().with(paused.amount, RAISE.limit(paused.amount)),
+            None => RAISE,
+        };
+        self.raise(running.pid(), by, limits);
+    }
+
+    /// Raises limits. The share of a child is raised first.
+    pub(crate) fn raise(&mut self, pid: Pid, by: Budget, limits: Budget) {
+        let request_id = self.new_ticket();
+        let row = self.supervisor.table.row(pid);
+        let parent = row.and_then(|row| Some((row.parent?, place(&row.origin)?)));
+        let Some((parent, (call, index))) = parent else {
+            let expected = None;
+            let request = HostRequest::Raise { by, expected };
+            return self.tell(
+                pid,
+                Input::Host {
+                    request_id,
+                    request,
+                },
+            );
+        };
+        self.raises.insert(request_id.clone(), (pid, by, limits));
+        let limits = limits.raised_by(&by);
+        let request = HostRequest::RaiseShare {
+            call,
+            index,
+            limits,
+        };
+        self.tell(
+            parent,
+            Input::Host {
+                request_id,
+                request,
+            },
+        );
+    }
+
+    /// A parent has reserved a larger share for a child, or has not.
+    pub(crate) fn share_is_raised(&mut self, request_id: &str, is_refused: bool) {
+        let Some((pid, by, limits)) = self.raises.remove(request_id) else {
+            return;
+        };
+        if is_refused {
+            return self.tally.count("raises refused by a parent");
+        }
+        self.tally.count("shares raised");
+        let request_id = self.new_ticket();
+        let expected = Some(limits);
+        let request = HostRequest::Raise { by, expected };
+        self.tell(
+            pid,
+            Input::Host {
+                request_id,
+                request,
+            },
+        );
+    }
+
     fn send_back(&mut self, pid: Pid) {
         let (request_id, message) = (self.new_ticket(), self.words(pid));
         let position = format!("msg:{}", 1 + self.random.below(8));
@@ -337,6 +426,14 @@ impl World {
         for pid in self.supervisor.table.living() {
             self.ask_supervisor(SupervisorMessage::Resume { pid });
             self.signal(pid, Signal::Continue);
+        }
+        let limits = self
+            .running
+            .values()
+            .filter(|running| running.state.paused().is_some())
+            .map(|running| (running.pid(), *running.state.budget().limits()));
+        for (pid, limits) in limits.collect::<Vec<_>>() {
+            self.raise(pid, RAISE, limits);
         }
     }
 

@@ -19,6 +19,7 @@ mod history;
 pub(crate) mod ledger;
 mod mail;
 mod pages;
+mod pausing;
 pub(crate) mod plain_files;
 mod progress;
 mod provenance;
@@ -81,6 +82,7 @@ impl World {
             self.compact_1(running, before, facts, fact)?;
             self.note_return(pid, fact, running.state.last_compacted());
         }
+        self.pause_1(running, facts, effects)?;
         self.fence_1(before, running.last() + 1, facts)?;
         self.mail_1(before, &running.state, running.last() + 1, facts)?;
         self.alarm_1(&running.state, running.last() + 1, facts)?;

@@ -114,12 +114,22 @@ impl World {
                 if running.tickets.remove(&request_id) {
                     self.tally.count("hosts answered");
                 }
+                self.share_is_raised(&request_id, answer.is_error);
                 self.opening_refused(&request_id, answer.clone());
                 self.receipt_given(&request_id, answer);
             }
             Effect::Report(Report::Switch { .. }) => self.tally.count("models switched"),
             Effect::Report(Report::Held { .. }) => self.tally.count("calls held"),
             Effect::Report(Report::HeldAnswered { .. }) => self.tally.count("held calls answered"),
+            Effect::Report(Report::Paused { .. }) => {
+                self.tally.count("processes paused at a limit");
+                self.set_paused(pid, true);
+            }
+            Effect::Report(Report::Raised { .. }) => self.tally.count("limits raised"),
+            Effect::Report(Report::Unpaused) => {
+                self.tally.count("pauses ended");
+                self.set_paused(pid, false);
+            }
             Effect::Report(Report::Turn { .. }) => self.tally.count("turns ended"),
             Effect::Report(Report::Exit { exit }) => {
                 self.check_told(pid, &exit.message, "the last words")?;
@@ -245,6 +255,10 @@ impl World {
                 message,
             },
         );
+    }
+
+    fn set_paused(&mut self, pid: dormouse_proto::id::Pid, is_paused: bool) {
+        self.tell_supervisor(pid.0, SupervisorMessage::SetPaused { pid, is_paused });
     }
 
     fn tell_supervisor(&mut self, from: u64, message: SupervisorMessage) {

@@ -41,6 +41,8 @@ pub(crate) struct Running {
     pub(crate) tickets: BTreeSet<Arc<str>>,
     /// The time that a timer of the supervisor runs for.
     pub(crate) wake_at: Option<u64>,
+    /// When this life began, a process above it was paused, and that has not been raised since.
+    pub(crate) begins_below_paused: bool,
 }
 
 /// What waits for facts to become durable.
@@ -79,6 +81,7 @@ impl Running {
             arrivals: VecDeque::new(),
             tickets: BTreeSet::new(),
             wake_at: None,
+            begins_below_paused: false,
         }
     }
 
@@ -357,7 +360,12 @@ impl World {
             .collect();
         entries.push(Entry::Facts { pid, first, facts });
         let waiting = running.state.waiting();
-        entries.push(Entry::Waiting { pid, waiting });
+        let is_paused = running.state.paused().is_some();
+        entries.push(Entry::Waiting {
+            pid,
+            waiting,
+            is_paused,
+        });
         if let Some(exit) = running.state.exit() {
             entries.push(Entry::Ended {
                 pid,

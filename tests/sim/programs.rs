@@ -70,6 +70,17 @@ wall_time = "4s"
 output_tokens = 400
 "#;
 
+/// Of some things little, and it waits for more.
+const PATIENT: &str = r#"
+[budget]
+output_tokens = 160
+wall_time = "5s"
+at_limit = "pause"
+[budget.raise]
+output_tokens = 40
+times = 1
+"#;
+
 /// `[tools]` of a program that asks a person.
 const ASK: &str = r#"ask = ["grep", { tool = "look", when = { argument = "query", matches = "[02468]" } }, "fd_to_file", "fork"]
 ask_expires = "5s"
@@ -181,6 +192,7 @@ impl Programs {
             "thrifty.toml",
             "hurried.toml",
             "asking.toml",
+            "patient.toml",
         ]
         .map(compiled)
         .to_vec();
@@ -209,6 +221,7 @@ fn compiled(entry: &str) -> Program {
             Some("lead.toml") => LEAD.to_owned(),
             Some("thrifty.toml") => format!("{LEAD}{THRIFTY}"),
             Some("hurried.toml") => format!("{LEAD}{HURRIED}"),
+            Some("patient.toml") => format!("{LEAD}{PATIENT}"),
             Some("asking.toml") => LEAD
                 .replace("\"spawn\"]", "\"spawn\", \"ask_user\"]")
                 .replace("[linked_programs]\n", ASK),

@@ -52,6 +52,7 @@ pub(crate) enum Entry {
     Waiting {
         pid: Pid,
         waiting: Waiting,
+        is_paused: bool,
     },
     TempFile {
         root: Pid,
@@ -127,6 +128,7 @@ impl Disk {
                 let row = &mut self.journal_mut(pid)?.row;
                 row.exit = Some(exit);
                 row.waiting = Waiting::Nothing;
+                row.is_paused = false;
             }
             Entry::Reopened { pid, reopenings } => {
                 let row = &mut self.journal_mut(pid)?.row;
@@ -134,7 +136,15 @@ impl Disk {
                 row.waiting = Waiting::Nothing;
                 row.reopenings = reopenings;
             }
-            Entry::Waiting { pid, waiting } => self.journal_mut(pid)?.row.waiting = waiting,
+            Entry::Waiting {
+                pid,
+                waiting,
+                is_paused,
+            } => {
+                let row = &mut self.journal_mut(pid)?.row;
+                row.waiting = waiting;
+                row.is_paused = is_paused;
+            }
             Entry::TempFile { root, record } => {
                 self.temp_files.entry(root).or_default().push(record)
             }

@@ -2,6 +2,7 @@
 //! `actors/src/supervisor/` does them.
 
 pub(crate) mod family;
+mod pausing;
 pub(crate) mod reopening;
 pub(crate) mod table;
 
@@ -70,6 +71,10 @@ impl World {
             SupervisorMessage::EndedRead { pid } => self.ended_read(pid),
             SupervisorMessage::Reopened { pid, answer } => {
                 self.reopened(pid, answer);
+                Ok(())
+            }
+            SupervisorMessage::SetPaused { pid, is_paused } => {
+                self.pause_below(pid, is_paused);
                 Ok(())
             }
             SupervisorMessage::Abandon { parent, calls } => {
@@ -152,6 +157,7 @@ impl World {
             parent,
             origin,
             waiting: waiting_of_image(&image),
+            is_paused: image.pausing.paused.is_some(),
             reopenings: image.reopenings,
             ..ProcessRow::started(pid, program.name())
         };
@@ -253,14 +259,17 @@ impl World {
         let Some(waiting) = self.supervisor.table.begin(pid) else {
             return;
         };
+        let (waiting, is_paused) = (self.with_hold(waiting, &state), state.paused().is_some());
         self.lives += 1;
         let life = self.lives;
         self.begin_ledger(&state, last);
-        self.running.insert(
-            pid,
-            Running::new(life, state, root, last, snapshot_at, siblings),
-        );
+        let mut running = Running::new(life, state, root, last, snapshot_at, siblings);
+        running.begins_below_paused =
+            self.is_below_paused_on_disk(pid) && self.supervisor.table.is_below_paused(pid);
+        self.running.insert(pid, running);
         self.supervisor.table.set_run(pid, Run::Running(life));
+        // The message that said so may be lost with an earlier life.
+        self.pause_below(pid, is_paused);
         waiting
             .into_iter()
             .for_each(|input| self.deliver(pid, input));

@@ -3,7 +3,7 @@
 use dormouse_content::Content;
 use dormouse_kernel::process::{Fact, Image, Input, Signal, State, evolve};
 use dormouse_kernel::program::Program;
-use dormouse_proto::budget::Change;
+use dormouse_proto::budget::{Change, Pausing};
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::record::{
     AlarmFact, CallFact, DescriptorFact, EffectPlace, Entry, Gate, Phase,
@@ -11,6 +11,7 @@ use dormouse_proto::record::{
 use dormouse_proto::tool::Answer;
 
 use crate::defect::Defect;
+use crate::host::RAISE;
 use crate::process::Running;
 use crate::programs::needs_approval;
 use crate::world::World;
@@ -118,6 +119,15 @@ impl World {
                 if !approve_all(state.program(), &mut image) {
                     return None;
                 }
+                image
+            }
+            (Defect::ForgetsItsPause, Input::Signal(Signal::Resume))
+                if state.paused().is_some() =>
+            {
+                let mut image = state.image();
+                image.pausing = Pausing::default();
+                // Somebody has to have raised something, or it is paused again at once.
+                image.budget.limits = image.budget.limits.raised_by(&RAISE);
                 image
             }
             (Defect::ForgetsWhatLiesBeyond, Input::Completed { .. })

@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use dormouse_kernel::syscall;
+use dormouse_proto::budget::Budget;
 use dormouse_proto::id::{CallId, Pid};
 
 use crate::defect::Defect;
@@ -50,6 +52,9 @@ pub(crate) struct World {
     pub(crate) ledgers: BTreeMap<Pid, Ledger>,
     /// The calls that the host approved, of each process.
     pub(crate) approved: BTreeSet<(Pid, CallId)>,
+    /// Children whose parents were asked for a larger share, what each limit is to be raised by, and
+    /// the limits before, by the request.
+    pub(crate) raises: BTreeMap<Arc<str>, (Pid, Budget, Budget)>,
     /// What each process did outside of itself.
     pub(crate) deeds: BTreeMap<Pid, Vec<Deed>>,
     pub(crate) deeds_of_copies: BTreeMap<CopyKey, Vec<Deed>>,
@@ -96,6 +101,7 @@ impl World {
             started: BTreeMap::new(),
             ledgers: BTreeMap::new(),
             approved: BTreeSet::new(),
+            raises: BTreeMap::new(),
             deeds: BTreeMap::new(),
             deeds_of_copies: BTreeMap::new(),
             refused: BTreeSet::new(),

@@ -36,6 +36,7 @@ mod host_tools;
 mod hostile;
 mod large;
 mod messages;
+mod pausing;
 mod permits;
 mod processes;
 mod providers;

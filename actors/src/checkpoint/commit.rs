@@ -223,6 +223,7 @@ fn encode(
         LogRecord::Created { row, image } => WriteOp::ProcessCreated {
             row: ProcessRow {
                 waiting: waiting_of_image(&image),
+                is_paused: image.pausing.paused.is_some(),
                 ..row
             },
             image: codec::encode(&image.try_map(&mut add_content)?)?,
@@ -257,7 +258,15 @@ fn encode(
         }
         LogRecord::Ended { pid, exit } => WriteOp::ProcessEnded { pid, exit },
         LogRecord::Reopened { pid, reopenings } => WriteOp::ProcessReopened { pid, reopenings },
-        LogRecord::Waiting { pid, waiting } => WriteOp::Waiting { pid, waiting },
+        LogRecord::Waiting {
+            pid,
+            waiting,
+            is_paused,
+        } => WriteOp::Waiting {
+            pid,
+            waiting,
+            is_paused,
+        },
         LogRecord::TempFile { root, record } => {
             let number = record.number;
             WriteOp::TempFile {

@@ -252,15 +252,18 @@ pub enum WriteOp {
         /// How the process ended.
         exit: Exit,
     },
-    /// What a process waits for. Its row in the process table gets it, so that a kernel finds the
-    /// processes that are due, and those that wait for a person, without reading a journal. It
-    /// repeats what the facts of the process say: a store that has lost it answers with
-    /// [`Waiting::Unknown`], so that the journal is read.
+    /// What a process waits for, and whether it is paused at a limit. Its row in the process table
+    /// gets both, so that a kernel finds the processes that are due, those that wait for a person,
+    /// and those below a paused one, without reading a journal. They repeat what the facts of the
+    /// process say: a store that has lost them answers with [`Waiting::Unknown`] and `false`, so that
+    /// the journal is read.
     Waiting {
         /// The process.
         pid: Pid,
         /// What it waits for.
         waiting: Waiting,
+        /// Whether it is paused at a limit of its budget.
+        is_paused: bool,
     },
     /// An ended process was opened again: its row loses the exit and what it waited for, and gets
     /// the number. Facts of the process follow. A store refuses to delete the process until it has ended

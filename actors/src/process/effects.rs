@@ -90,6 +90,15 @@ impl RunningProcess {
                 let call = ProcessCallId { pid, call };
                 self.context.publish(Event::HeldCallAnswered { call });
             }
+            Effect::Report(Report::Paused { paused }) => {
+                // First the supervisor, so that who sees the event finds the process paused.
+                self.set_paused(true);
+                self.context.publish(Event::LimitReached { pid, paused });
+            }
+            Effect::Report(Report::Raised { by, source }) => {
+                self.context.publish(Event::LimitRaised { pid, by, source });
+            }
+            Effect::Report(Report::Unpaused) => self.set_paused(false),
             Effect::Report(Report::Turn { outcome }) => {
                 self.context.publish(Event::TurnEnded { pid, outcome })
             }
@@ -98,6 +107,12 @@ impl RunningProcess {
                 self.myself.stop(None);
             }
         }
+    }
+
+    /// Reports to the supervisor whether the process is paused at a limit, for those below it.
+    fn set_paused(&self, is_paused: bool) {
+        let pid = self.pid();
+        self.cast_to_supervisor(TreeMessage::SetPaused { pid, is_paused });
     }
 
     fn start_work(&mut self, call: CallId, work: Work) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
-use dormouse_kernel::process::{Child, Image, State, waiting_of_image};
+use dormouse_kernel::process::{Child, Image, State};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
@@ -16,7 +16,7 @@ use super::lookup::HandleReply;
 use crate::checkpoint::{CommitError, LogRecord};
 use crate::error::{KernelError, NameError};
 use crate::process::StartedSignal;
-use crate::recovery::Loaded;
+use crate::recovery::{Loaded, StoredWait};
 
 /// Requests for new processes, and the results of their commits.
 pub(crate) enum BirthMessage {
@@ -129,6 +129,7 @@ impl Supervisor {
             parent,
             origin,
             reopenings: image.reopenings,
+            is_paused: image.pausing.paused.is_some(),
             ..ProcessRow::started(pid, program.name())
         };
         PendingProcess {
@@ -209,7 +210,7 @@ impl Supervisor {
         started_signal: Option<StartedSignal>,
     ) {
         let pid = process.row.pid;
-        let stored_waiting = waiting_of_image(&process.image);
+        let stored_wait = StoredWait::of_image(&process.image);
         match State::from_image(
             process.row.local_id(),
             process.program,
@@ -219,7 +220,7 @@ impl Supervisor {
             Ok(state) => {
                 let loaded = Loaded {
                     pid,
-                    stored_waiting,
+                    stored_wait,
                     state,
                     last_fact: FactNumber(0),
                     journal_tail: JournalTail::new(0),

@@ -246,6 +246,7 @@ impl Supervisor {
                 name,
                 exit: None,
                 reopenings: image.reopenings,
+                is_paused: image.pausing.paused.is_some(),
                 ..row
             };
             PendingProcess {

@@ -120,6 +120,8 @@ struct OptionalFields {
     exit: Option<Exit>,
     /// How often the process was opened again after it had ended.
     reopenings: u32,
+    /// Whether the process is paused at a limit.
+    is_paused: bool,
     /// The last view, if there is no journal to read it from.
     last_view: Option<ProcessView>,
 }
@@ -158,6 +160,7 @@ impl ProcessEntry {
             exit,
             waiting,
             reopenings,
+            is_paused,
             ..
         } = row;
         let (call, index) = child_slot(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
@@ -171,7 +174,8 @@ impl ProcessEntry {
             && copied.is_none()
             && branched_from.is_none()
             && exit.is_none()
-            && reopenings == 0;
+            && reopenings == 0
+            && !is_paused;
         let optional_fields = (!has_no_optional_field).then(|| {
             Box::new(OptionalFields {
                 name,
@@ -179,6 +183,7 @@ impl ProcessEntry {
                 branched_from,
                 exit,
                 reopenings,
+                is_paused,
                 last_view: None,
             })
         });
@@ -223,12 +228,28 @@ impl ProcessEntry {
                 None => self.waiting(),
                 Some(_) => Waiting::Nothing,
             },
+            is_paused: self.is_paused(),
             exit,
             reopenings: self
                 .optional_fields
                 .as_ref()
                 .map_or(0, |optional_fields| optional_fields.reopenings),
         }
+    }
+
+    /// Whether the process is paused at a limit.
+    pub(super) fn is_paused(&self) -> bool {
+        let optional_fields = self.optional_fields.as_ref();
+        optional_fields.is_some_and(|optional_fields| optional_fields.is_paused)
+    }
+
+    /// Records whether the process is paused. Returns whether that changes anything.
+    pub(super) fn set_paused(&mut self, is_paused: bool) -> bool {
+        let changes = self.is_paused() != is_paused;
+        if changes {
+            self.optional_fields.get_or_insert_default().is_paused = is_paused;
+        }
+        changes
     }
 
     pub(super) fn origin(&self) -> Origin {
@@ -274,6 +295,7 @@ impl ProcessEntry {
     pub(super) fn record_exit(&mut self, exit: Exit, last_view: Option<ProcessView>) {
         let optional_fields = self.optional_fields.get_or_insert_default();
         optional_fields.exit = Some(exit);
+        optional_fields.is_paused = false;
         optional_fields.last_view = last_view;
     }
 
@@ -354,6 +376,7 @@ impl ProcessEntry {
         match (self.exit(), self.run_state) {
             (Some(exit), _) => exit.status.word(),
             (None, RunState::Held) => "held",
+            (None, RunState::Hibernated { .. }) if self.is_paused() => "paused",
             (None, RunState::Hibernated { rest }) => match (self.waiting(), rest) {
                 (Waiting::Person { .. } | Waiting::Unknown, _) => "asking",
                 (_, Rest::Stopped) => "stopped",
@@ -452,15 +475,17 @@ mod tests {
         for origin in origins {
             let nothing = Waiting::Nothing;
             let alarm = Waiting::Alarm { due_ms: 0 };
-            for (parent, name, exit, waiting, reopenings) in [
-                (None, None, None, nothing, 0),
-                (None, None, None, alarm, 3),
+            for (parent, name, exit, waiting, reopenings, is_paused) in [
+                (None, None, None, nothing, 0, false),
+                (None, None, None, alarm, 3, false),
+                (None, None, None, nothing, 0, true),
                 (
                     Some(Pid(2)),
                     Some("n".into()),
                     Some(exit.clone()),
                     nothing,
                     0,
+                    false,
                 ),
             ] {
                 let branched_from = parent.map(|from| BranchOrigin {
@@ -481,6 +506,7 @@ mod tests {
                     exit,
                     waiting,
                     reopenings,
+                    is_paused,
                 };
                 assert_eq!(
                     ProcessEntry::new(row.clone(), RunState::Held).row(Pid(7)),

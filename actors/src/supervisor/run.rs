@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use dormouse_kernel::process::Verdict;
+use dormouse_proto::budget::Budget;
 use dormouse_proto::id::{Pid, ProcessCallId};
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow, Waiting};
 use futures_util::future::BoxFuture;
@@ -13,6 +14,8 @@ use tokio::time::Instant;
 use super::Supervisor;
 use super::entry::RunState;
 use super::lookup::HandleReply;
+use super::pausing::with_hold;
+use super::raise::RaiseReply;
 use super::reopening::ReopeningOutcome;
 use super::verdict::VerdictReply;
 use crate::checkpoint::{AppendSize, CommitError, LogRecord};
@@ -21,7 +24,7 @@ use crate::event::{Event, ProcessView};
 use crate::process::{
     CopyReply, Delivery, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal,
 };
-use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
+use crate::recovery::{self, LoadError, LoadPurpose, Loaded, StoredWait};
 
 /// A fault that is older than this does not count towards the limit of restarts.
 const FAULT_WINDOW: Duration = Duration::from_secs(600);
@@ -54,6 +57,19 @@ pub(crate) enum RunMessage {
     },
     /// A verdict was recorded in the journal of a process, or could not be.
     VerdictRecorded { pid: Pid, waiting: Option<Waiting> },
+    /// Record a raise of limits in the journal of a process that was not loaded since the kernel was
+    /// opened.
+    RecordRaise {
+        pid: Pid,
+        by: Budget,
+        reply: RaiseReply,
+    },
+    /// A raise was recorded in the journals of these processes, or could not be.
+    RaiseRecorded {
+        pids: Vec<Pid>,
+        /// How the first of them waits now; `None` if nothing was recorded.
+        wait: Option<StoredWait>,
+    },
     /// Ask a parent to open an ended child again.
     AskParent {
         parent: Pid,
@@ -84,6 +100,8 @@ impl Supervisor {
                 reply,
             } => self.record_verdict(call, verdict, reply),
             RunMessage::VerdictRecorded { pid, waiting } => self.on_verdict_recorded(pid, waiting),
+            RunMessage::RecordRaise { pid, by, reply } => self.record_raise(pid, by, reply),
+            RunMessage::RaiseRecorded { pids, wait } => self.on_raise_recorded(&pids, wait),
             RunMessage::AskParent { parent, delivery } => self.deliver(parent, *delivery),
             RunMessage::ReopeningFinished {
                 pid,
@@ -212,11 +230,13 @@ impl Supervisor {
             state,
             last_fact,
             journal_tail,
-            stored_waiting,
+            stored_wait,
         }: Loaded,
         started_signal: Option<StartedSignal>,
     ) {
         let root = self.table.root(pid);
+        let is_paused = state.paused().is_some();
+        let hold = self.find_hold_of_new_life(pid, state.is_suspended());
         let Some(entry) = self
             .table
             .get_mut(pid)
@@ -224,7 +244,7 @@ impl Supervisor {
         else {
             return;
         };
-        let waiting = entry.take_startup_inputs();
+        let waiting = with_hold(entry.take_startup_inputs(), hold);
         let parent = entry.parent();
         let program = entry.program().clone();
         let Some(live) = entry.live_mut() else { return };
@@ -247,7 +267,7 @@ impl Supervisor {
             root,
             last_fact,
             journal_tail,
-            stored_waiting,
+            stored_wait,
             view,
             started_signal,
         };
@@ -258,6 +278,8 @@ impl Supervisor {
         };
         self.context.publish(event);
         self.table.mark_running(pid, actor);
+        // Its effects may have been lost with an earlier life.
+        self.set_paused(pid, is_paused);
         waiting
             .into_iter()
             .for_each(|delivery| self.deliver(pid, delivery));

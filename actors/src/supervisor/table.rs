@@ -265,6 +265,20 @@ impl ProcessTable {
         }
     }
 
+    /// Records whether a process is paused at a limit. Returns whether that changes anything.
+    pub(super) fn set_paused(&mut self, pid: Pid, is_paused: bool) -> bool {
+        let entry = self.get_mut(pid);
+        let entry = entry.filter(|entry| entry.run_state != RunState::Ended);
+        entry.is_some_and(|entry| entry.set_paused(is_paused))
+    }
+
+    /// Whether a process above this one is paused at a limit. Costs the depth of the tree.
+    pub(super) fn is_below_paused(&self, pid: Pid) -> bool {
+        let parent = |pid: Pid| self.get(pid).and_then(ProcessEntry::parent);
+        let mut above = std::iter::successors(parent(pid), |pid| parent(*pid));
+        above.any(|pid| self.get(pid).is_some_and(ProcessEntry::is_paused))
+    }
+
     /// Whether a held process only waits for its next alarm or a person. A process with children is
     /// loaded: one of them may have ended without its parent knowing.
     pub(super) fn is_resting(&self, pid: Pid) -> bool {

@@ -42,6 +42,8 @@ pub(crate) enum TreeMessage {
     Abandon { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls except these.
     KillChildrenExcept { parent: Pid, calls: Vec<CallId> },
+    /// A process is paused at a limit, durably, or goes on.
+    SetPaused { pid: Pid, is_paused: bool },
     /// Isolate the trees with these roots: messages from other trees are refused.
     Isolate { roots: Vec<Pid> },
 }
@@ -70,6 +72,7 @@ impl Supervisor {
             TreeMessage::KillChildrenExcept { parent, calls } => {
                 self.kill_children_of_other_calls(parent, &calls)
             }
+            TreeMessage::SetPaused { pid, is_paused } => self.set_paused(pid, is_paused),
             TreeMessage::Isolate { roots } => self.isolated_trees.extend(roots),
         }
     }

@@ -103,7 +103,11 @@ fn verdict_records(
     };
     let records = vec![
         facts,
-        LogRecord::Waiting { pid, waiting },
+        LogRecord::Waiting {
+            pid,
+            waiting,
+            is_paused: loaded.state.paused().is_some(),
+        },
         LogRecord::VerdictGiven,
     ];
     Ok((records, waiting))

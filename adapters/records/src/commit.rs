@@ -299,6 +299,7 @@ impl<L: RecordLog> RecordStore<L> {
                 let existing_row = self.row_to_change(changes, *pid)?;
                 existing_row.process_row.exit = Some(exit.clone());
                 existing_row.process_row.waiting = Waiting::Nothing;
+                existing_row.process_row.is_paused = false;
                 existing_row.ended_ms = Some(at_ms);
             }
             WriteOp::ProcessReopened { pid, reopenings } => {
@@ -308,8 +309,14 @@ impl<L: RecordLog> RecordStore<L> {
                 existing_row.process_row.reopenings = *reopenings;
                 existing_row.ended_ms = None;
             }
-            WriteOp::Waiting { pid, waiting } => {
-                self.row_to_change(changes, *pid)?.process_row.waiting = *waiting;
+            WriteOp::Waiting {
+                pid,
+                waiting,
+                is_paused,
+            } => {
+                let row = &mut self.row_to_change(changes, *pid)?.process_row;
+                row.waiting = *waiting;
+                row.is_paused = *is_paused;
             }
             WriteOp::ProcessDeleted { pid } => {
                 changes.rows.insert(*pid, StoredRow::Deleted);

@@ -78,6 +78,17 @@ pub fn waiting(pid: u64, waiting: Waiting) -> WriteOp {
     WriteOp::Waiting {
         pid: Pid(pid),
         waiting,
+        is_paused: false,
+    }
+}
+
+/// The operation by which a process is paused at a limit, or goes on.
+#[must_use]
+pub fn paused(pid: u64, is_paused: bool) -> WriteOp {
+    WriteOp::Waiting {
+        pid: Pid(pid),
+        waiting: Waiting::Nothing,
+        is_paused,
     }
 }
 

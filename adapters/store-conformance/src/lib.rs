@@ -43,7 +43,7 @@ pub fn check_store(mut open: impl FnMut() -> Subject) {
     }
 }
 
-const CASES: [fn(&mut Subject); 26] = [
+const CASES: [fn(&mut Subject); 27] = [
     journals::an_empty_store_contains_nothing,
     journals::a_journal_is_the_latest_image_and_the_facts_after_it,
     journals::a_commit_is_all_or_nothing,
@@ -55,6 +55,7 @@ const CASES: [fn(&mut Subject); 26] = [
     table::only_the_newest_owner_writes,
     table::the_table_lists_created_and_ended_processes,
     table::the_table_has_what_each_process_waits_for,
+    table::the_table_says_which_processes_are_paused,
     table::a_process_that_is_opened_again_is_alive_until_it_ends_again,
     contents::contents_are_read_by_hash,
     contents::contents_are_read_in_ranges_and_have_their_index,

@@ -93,6 +93,37 @@ pub(crate) fn the_table_has_what_each_process_waits_for(subject: &mut Subject) {
     assert_eq!(in_rows(subject), [nothing, nothing]);
 }
 
+pub(crate) fn the_table_says_which_processes_are_paused(subject: &mut Subject) {
+    let owner = claim(subject);
+    let created_paused = WriteOp::ProcessCreated {
+        row: ProcessRow {
+            is_paused: true,
+            ..row(2)
+        },
+        image: b"image".to_vec(),
+    };
+    let ops = [created(1), created_paused, created(3)];
+    commit_ops(subject, owner, &ops);
+    let are_paused = |subject: &mut Subject| {
+        let rows = with_store(subject, |store| store.processes().unwrap().rows);
+        let paused: Vec<_> = rows.iter().map(|row| row.is_paused).collect();
+        paused
+    };
+    assert_eq!(are_paused(subject), [false, true, false]);
+    let ops = [facts(1, 1..=1), paused(1, true), paused(2, false)];
+    commit_ops(subject, owner, &ops);
+    assert_eq!(are_paused(subject), [true, false, false]);
+    let journal_row = with_store(subject, |store| store.journal(Pid(1), None).unwrap().row);
+    assert!(journal_row.is_paused);
+    // An ended process is paused no more, and neither is one that is opened again.
+    commit_ops(subject, owner, &[facts(1, 2..=2), ended(1)]);
+    assert_eq!(are_paused(subject), [false, false, false]);
+    commit_ops(subject, owner, &[reopened(1, 1), facts(1, 3..=3)]);
+    assert_eq!(are_paused(subject), [false, false, false]);
+    commit_ops(subject, owner, &[paused(1, true)]);
+    assert_eq!(are_paused(subject), [true, false, false]);
+}
+
 pub(crate) fn a_process_that_is_opened_again_is_alive_until_it_ends_again(subject: &mut Subject) {
     let owner = claim(subject);
     let alive = |reopenings| ProcessRow {

@@ -72,11 +72,11 @@ pub(crate) fn decode_exit(payload: &[u8]) -> Result<Exit, StoreError> {
     decode(payload)
 }
 
-/// Decodes the payload of a `Waiting` record.
+/// Decodes the payload of a `Waiting` record: what the process waits for, and whether it is paused.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn decode_waiting(payload: &[u8]) -> Result<Waiting, StoreError> {
+pub(crate) fn decode_waiting(payload: &[u8]) -> Result<(Waiting, bool), StoreError> {
     decode(payload)
 }
 

@@ -438,6 +438,7 @@ mod tests {
                 first_commit: 7,
                 at: Location::START,
                 waiting,
+                is_paused: waiting == Waiting::Nothing,
             }),
             ..entry(9)
         });

@@ -234,10 +234,14 @@ impl RecordBuilder {
                 first: at.0,
                 ..Self::with_payload(RecordKind::Snapshot, pid.0, image.clone())
             }),
-            WriteOp::Waiting { pid, waiting } => Some(Self::with_payload(
+            WriteOp::Waiting {
+                pid,
+                waiting,
+                is_paused,
+            } => Some(Self::with_payload(
                 RecordKind::Waiting,
                 pid.0,
-                encode(waiting)?,
+                encode(&(waiting, is_paused))?,
             )),
             WriteOp::ProcessReopened { pid, reopenings } => Some(Self {
                 count: u64::from(*reopenings),

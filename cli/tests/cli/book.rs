@@ -71,6 +71,11 @@ fn approval_does_what_it_says() {
 }
 
 #[test]
+fn the_walk_to_a_limit_does_what_it_says() {
+    assert_eq!(run_chapter("docs/limits.md"), (2, 2));
+}
+
+#[test]
 fn the_walk_with_the_fence_does_what_it_says() {
     assert_eq!(run_chapter("docs/fence.md"), (4, 4));
 }

@@ -472,6 +472,8 @@ impl Account {
                 self.began_ms = *at_ms;
                 self.clock = *clock;
             }
+            Change::Raised { by, .. } => self.limits = self.limits.raised_by(by),
+            Change::Paused { .. } | Change::Unpaused => {}
         }
     }
 }

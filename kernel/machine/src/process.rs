@@ -28,6 +28,7 @@
 //! * ALARM-1: a time of an alarm is reported once.
 //! * REOPEN-1: an ended process runs only after one fact that opened it again, and its parent hears
 //!   of each of its ends once.
+//! * PAUSE-1: nothing begins in a process that is paused at a limit, or below it, before it is raised.
 //! * TREE-1: the usage of a tree stays within the budget of its root.
 
 mod alarms;
@@ -59,6 +60,7 @@ mod input;
 mod mail;
 mod mcp_tools;
 mod offered_tool;
+mod pausing;
 mod pending_reads;
 mod pending_spawn;
 mod preload;
@@ -102,6 +104,7 @@ pub use held::{AnswerError, Question, Verdict, VerdictError};
 pub use hibernation::{BusyReason, waiting_of_image};
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
 pub use mcp_tools::{MissingMcpTool, ProcessTools, add_mcp_tools, tools_of_new_process};
+pub use pausing::{ParentOfRaised, RaiseError, RecordedRaise, record_raise};
 pub use pending_spawn::{FetchError, Fetched, PendingSpawn, Preloads};
 pub use preload::{FetchedFile, MAX_PRELOAD_BYTES, ShownPreload, check_preload_size};
 pub use process_list::MAX_SHOWN_PROCESSES;

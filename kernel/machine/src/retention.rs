@@ -329,6 +329,7 @@ mod tests {
             exit: has_ended.map(|()| Exit::new(ExitStatus::Done, "")),
             waiting: Waiting::Nothing,
             reopenings: 0,
+            is_paused: false,
         }
     }
 

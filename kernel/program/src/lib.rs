@@ -61,8 +61,9 @@ mod value_schema;
 
 pub use dormouse_proto::program::{
     CacheTtl, ContextSection, Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits,
-    LineRange, Named, ProgramBuilder, Provider, ServersFileError, SummaryMethod, UnsupportedServer,
-    Variable, parse_servers, schema,
+    LineRange, Named, ParseAmountError, ProgramBuilder, Provider, ServersFileError, SummaryMethod,
+    UnsupportedServer, Variable, parse_bytes, parse_duration_ms, parse_money, parse_servers,
+    schema,
 };
 
 pub use self::ask::{AskRule, AskedCall};

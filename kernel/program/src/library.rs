@@ -418,6 +418,12 @@ impl Program {
         self.checked_program().budget.limits
     }
 
+    /// `[budget]`: the limits, and what happens when one is reached.
+    #[must_use]
+    pub fn budget_section(&self) -> &BudgetSection {
+        &self.checked_program().budget
+    }
+
     /// The location of the cost limit in the program file, if there is one.
     pub(super) fn cost_at(&self) -> Option<Span> {
         self.checked_program().budget.cost_at.clone()

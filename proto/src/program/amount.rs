@@ -50,6 +50,9 @@ pub enum ParseAmountError {
     /// Not a number and a unit of size.
     #[error("{0:?} is not a size")]
     Size(String),
+    /// Not an amount of money.
+    #[error("{0:?} is not an amount of money")]
+    Money(String),
     /// Out of range; the second text is the valid range.
     #[error("{0} is out of range")]
     OutOfRange(String, String),
@@ -64,6 +67,7 @@ impl ParseAmountError {
                 "valid: \"30s\", \"500ms\", \"2m\", \"1h\", \"1d\", or a number of seconds"
             }
             Self::Size(_) => "valid: \"64MB\", \"512KiB\", or a number of bytes",
+            Self::Money(_) => "valid: \"2.50\", with up to nine digits behind the point",
             Self::OutOfRange(_, valid) => valid,
         }
     }

@@ -1,7 +1,7 @@
 //! The table `[budget]`: limits of a process and all processes below it.
 
 use super::{Section, Span};
-use crate::budget::Budget;
+use crate::budget::{AtLimit, Budget};
 
 /// `[budget]` as written.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
@@ -9,7 +9,24 @@ pub struct BudgetSection {
     /// The limits.
     #[key(flatten)]
     pub limits: Budget,
+    /// What happens to a process without a parent that has reached one of its limits of tokens,
+    /// `cost`, `wall_time` or `resident_bytes`. A child that has used up its share ends in any case.
+    pub at_limit: AtLimit,
+    /// How limits are raised without asking.
+    pub raise: RaiseSection,
     /// The span of `cost`, if it is given.
     #[key(span = "cost")]
     pub cost_at: Option<Span>,
+}
+
+/// `[budget.raise]`: raises limits that a process without a parent has reached, a few times, before
+/// `at_limit` applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
+pub struct RaiseSection {
+    /// What a limit is raised by, for each amount that may be raised.
+    #[key(flatten)]
+    pub by: Budget,
+    /// How often, over all amounts.
+    #[key(default = 1, range = 1..=1_000_000)]
+    pub times: u32,
 }

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::amount::scalar_text;
-use super::{Diagnostic, Named, Node, Reader, Rules, Value};
+use super::{Diagnostic, Named, Node, ParseAmountError, Reader, Rules, Value, shorten};
 use crate::budget::{NANOS_PER_UNIT, money};
 
 /// The largest amount of money that a program may set, in nanos.
@@ -74,6 +74,16 @@ impl Value for CallPrices {
     fn schema(rules: &Rules) -> Json {
         Vec::<Named<Money>>::schema(rules)
     }
+}
+
+/// An amount of money, in nanos: `2.50`, with up to nine digits behind the point.
+///
+/// # Errors
+/// [`ParseAmountError::Money`].
+pub fn parse_money(text: &str) -> Result<u64, ParseAmountError> {
+    parse_nanos(text)
+        .filter(|nanos| (1..=MAX_NANOS).contains(nanos))
+        .ok_or_else(|| ParseAmountError::Money(shorten(text)))
 }
 
 /// Parses a plain decimal and returns nanos, without rounding. `None` for any other text.

@@ -346,6 +346,10 @@ pub enum ControlFact {
     StoppedWithoutCalls,
     /// The process was continued.
     Continued,
+    /// A process above this one is paused at a limit: this one begins nothing either.
+    Suspended,
+    /// No process above this one is paused any more.
+    Released,
 }
 
 /// Alarms.
@@ -549,6 +553,8 @@ impl ControlFact {
             // Listings have always had this name for it.
             Self::StoppedWithoutCalls => "frozen",
             Self::Continued => "continued",
+            Self::Suspended => "suspended",
+            Self::Released => "released",
         }
     }
 }

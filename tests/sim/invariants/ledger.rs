@@ -14,6 +14,7 @@ use super::alarms::Alarms;
 use super::budget::Spending;
 use super::forks::Digest;
 use super::mail::Letters;
+use super::pausing::Holds;
 use super::reopening::Lives;
 use super::{Held, ensure, provenance};
 use crate::event::NewProcess;
@@ -37,6 +38,7 @@ pub(crate) struct Ledger {
     pub(super) alarms: Alarms,
     pub(super) spending: Spending,
     pub(super) lives: Lives,
+    pub(super) holds: Holds,
     /// What was applied, and by which fact.
     pub(super) applied: BTreeMap<(Applied, CallId, u32), u64>,
     /// How it stood after what was last acknowledged.
@@ -118,6 +120,7 @@ impl World {
             alarms: Alarms::default(),
             spending: Spending::default(),
             lives: Lives::default(),
+            holds: Holds::default(),
             applied: BTreeMap::new(),
             witness: None,
             left: None,
@@ -138,6 +141,7 @@ impl World {
         ledger.alarms.begin(state, last);
         ledger.spending.begin(state.budget(), last);
         ledger.lives.begin(last);
+        ledger.holds.begin(state);
         ledger.applied.retain(|_, at| *at <= last);
         let entries = state
             .table()

@@ -181,6 +181,8 @@ fn of_request(request: &HostRequest, mut found: ReadResult<'_>) {
         | HostRequest::CancelAlarm(_)
         | HostRequest::SetEffectPolicy(_)
         | HostRequest::Restore(_)
+        | HostRequest::Raise { .. }
+        | HostRequest::RaiseShare { .. }
         | HostRequest::ReplaceTools { .. } => {}
     }
 }

@@ -123,6 +123,22 @@ impl Table {
             .is_some_and(|entry| !entry.waiting.is_empty())
     }
 
+    /// Whether a process is paused at a limit. Returns whether that is news.
+    pub(crate) fn set_paused(&mut self, pid: Pid, is_paused: bool) -> bool {
+        let entry = self.entries.get_mut(&pid);
+        let Some(entry) = entry.filter(|entry| entry.run != Run::Ended) else {
+            return false;
+        };
+        std::mem::replace(&mut entry.row.is_paused, is_paused) != is_paused
+    }
+
+    /// Whether a process above this one is paused.
+    pub(crate) fn is_below_paused(&self, pid: Pid) -> bool {
+        let parent = |pid: Pid| self.row(pid).and_then(|row| row.parent);
+        let mut above = std::iter::successors(parent(pid), |pid| parent(*pid));
+        above.any(|pid| self.row(pid).is_some_and(|row| row.is_paused))
+    }
+
     pub(crate) fn halt(&mut self, pid: Pid, halted: bool) {
         if let Some(entry) = self.entries.get_mut(&pid) {
             entry.halted = halted;
@@ -328,6 +344,7 @@ impl Table {
             .get_mut(&pid)
             .filter(|entry| entry.run != Run::Ended)?;
         entry.run = Run::Ended;
+        entry.row.is_paused = false;
         entry.row.exit = Some(exit.clone());
         entry.waiting.clear();
         Some(entry.row.clone())

@@ -37,6 +37,8 @@ impl Line {
             | Event::ModelSwitched { .. }
             | Event::CallHeld { .. }
             | Event::HeldCallAnswered { .. }
+            | Event::LimitReached { .. }
+            | Event::LimitRaised { .. }
             | Event::TurnEnded { .. }
             | Event::Hibernated { .. }
             | Event::Woke { .. }

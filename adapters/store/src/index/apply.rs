@@ -202,10 +202,12 @@ impl Index {
                     .is_none_or(|known| known.first_commit <= header.first_commit);
                 if is_newer {
                     let read = unless_damaged(payload().and_then(|bytes| decode_waiting(&bytes)))?;
+                    let (waiting, is_paused) = read.unwrap_or((Waiting::Unknown, false));
                     entry.waiting = Some(WaitingEntry {
                         first_commit: header.first_commit,
                         at,
-                        waiting: read.unwrap_or(Waiting::Unknown),
+                        waiting,
+                        is_paused,
                     });
                 }
             }

@@ -55,6 +55,8 @@ pub(crate) struct WaitingEntry {
     pub(crate) at: Location,
     /// What the process waits for; [`Waiting::Unknown`] if the record is damaged.
     pub(crate) waiting: Waiting,
+    /// Whether the process is paused at a limit.
+    pub(crate) is_paused: bool,
 }
 
 /// The record of an end.
@@ -148,7 +150,7 @@ type StoredEntry = (
 );
 
 /// The encoded form of [`WaitingEntry`].
-type StoredWaiting = (u64, Location, Waiting);
+type StoredWaiting = (u64, Location, Waiting, bool);
 
 /// The encoded form of [`ReopenedEntry`].
 type StoredReopened = (u64, Location, u32);
@@ -211,7 +213,7 @@ impl ProcessEntry {
         );
         let waiting: Option<StoredWaiting> = self
             .waiting
-            .map(|entry| (entry.first_commit, entry.at, entry.waiting));
+            .map(|entry| (entry.first_commit, entry.at, entry.waiting, entry.is_paused));
         let reopened: Option<StoredReopened> = self
             .reopened
             .map(|entry| (entry.first_commit, entry.at, entry.reopenings));
@@ -283,10 +285,11 @@ impl ProcessEntry {
             last,
             last_record,
             temp_files,
-            waiting: waiting.map(|(first_commit, at, waiting)| WaitingEntry {
+            waiting: waiting.map(|(first_commit, at, waiting, is_paused)| WaitingEntry {
                 first_commit,
                 at,
                 waiting,
+                is_paused,
             }),
             reopened: reopened.map(|(first_commit, at, reopenings)| ReopenedEntry {
                 first_commit,
@@ -302,6 +305,7 @@ impl ProcessEntry {
         if let Some(reopened) = self.reopened {
             creation_row.reopenings = reopened.reopenings;
             creation_row.waiting = Waiting::Nothing;
+            creation_row.is_paused = false;
         }
         // What the process waited for in an earlier life ended with it.
         let reopened_in = self.reopened.map_or(0, |reopened| reopened.first_commit);
@@ -311,11 +315,13 @@ impl ProcessEntry {
         match &self.end {
             None => Some(ProcessRow {
                 waiting: waiting.map_or(creation_row.waiting, |entry| entry.waiting),
+                is_paused: waiting.map_or(creation_row.is_paused, |entry| entry.is_paused),
                 ..creation_row
             }),
             Some(end) => end.exit.clone().map(|exit| ProcessRow {
                 exit: Some(exit),
                 waiting: Waiting::Nothing,
+                is_paused: false,
                 ..creation_row
             }),
         }

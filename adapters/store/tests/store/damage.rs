@@ -268,7 +268,7 @@ fn what_a_process_waits_for_is_unknown_if_the_record_is_damaged() {
     commit(&store, owner, &ops);
     commit(&store, owner, &[waiting(2, alarm(7_654_321))]);
     drop(store);
-    let written = codec::encode(&alarm(1_234_567)).unwrap();
+    let written = codec::encode(&(alarm(1_234_567), false)).unwrap();
     let segment = files(&folder.path().join("log")).remove(0);
     let mut log = fs::read(&segment).unwrap();
     let at = log.windows(written.len()).position(|part| part == written);

@@ -89,8 +89,11 @@ impl State {
 
 /// As [`State::next_alarm_ms`], for a process that begins with this image.
 pub(super) fn next_alarm_of_image_ms(image: &Image) -> Option<u64> {
-    let is_resting =
-        image.phase == Phase::Idle && image.mailbox.is_empty() && image.control == Control::Running;
+    let is_held_by_limit = image.pausing.paused.is_some() || image.pausing.is_suspended;
+    let is_resting = image.phase == Phase::Idle
+        && image.mailbox.is_empty()
+        && image.control == Control::Running
+        && !is_held_by_limit;
     first_due_ms(&image.alarms).filter(|_| is_resting)
 }
 

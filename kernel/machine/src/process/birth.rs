@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dormouse_content::Content;
-use dormouse_proto::budget::{Budget, Ledger};
+use dormouse_proto::budget::{Budget, Ledger, Pausing};
 use dormouse_proto::id::FdId;
 use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
@@ -156,6 +156,7 @@ pub fn initial_image(
         alarms: Vec::new(),
         alarms_set: 0,
         effects: EffectLog::new(),
+        pausing: Pausing::default(),
     };
     if !program.environment().needs_gathering() {
         add_environment(

@@ -4,14 +4,15 @@
 //! * A share is reserved before its child is created, and returned when the child has ended. Both
 //!   are facts, keyed by the call and the child's index in it, so that a share is returned even if
 //!   the call is abandoned.
-//! * Limits are checked before each model call. At a limit the process ends with a valid history.
+//! * Limits are checked before each model call. At a limit the process ends with a valid history, or
+//!   is paused (`pausing.rs`).
 //!   If the rest of the budget is reserved for children, the process waits until a share is
 //!   returned. Near a limit the model is warned, at the end of a message that has not been sent yet
 //!   (HIST-1).
 //! * The usage of a call is known only after the call, so one call may exceed the budget. No call
 //!   starts after that.
 
-use dormouse_proto::budget::{Amount, Budget, Change, Clock};
+use dormouse_proto::budget::{Amount, AtLimit, Budget, Change, Clock};
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::Role;
 use dormouse_proto::model::{ModelError, Reply, Usage};
@@ -31,19 +32,22 @@ const ABANDONED: &str =
     "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
 
 impl Draft {
-    /// Ends the process if its budget has reached a limit. Returns whether a model call is
+    /// Ends or pauses the process if its budget has reached a limit. Returns whether a model call is
     /// permitted. No call is permitted while the rest of the budget is reserved for children.
     pub(super) fn check_budget(&mut self) -> bool {
-        !self.end_if_limit_reached() && !self.state.budget.waits_for_shares()
+        !self.stop_at_limit() && !self.state.budget.waits_for_shares()
     }
 
-    /// Ends the process if its budget has reached a limit. Returns whether it ended.
-    pub(super) fn end_if_limit_reached(&mut self) -> bool {
-        let Some(reached) = self.state.budget.reached_limit(self.now_ms) else {
-            return false;
-        };
-        self.end_with_exhausted_budget(reached);
-        true
+    /// Ends or pauses the process if its budget has reached a limit that the rule of the program does
+    /// not raise. Returns whether it ended or is paused.
+    pub(super) fn stop_at_limit(&mut self) -> bool {
+        while let Some(reached) = self.state.budget.reached_limit(self.now_ms) {
+            if !self.raise_by_rule(reached.amount) {
+                self.end_or_pause(reached);
+                return true;
+            }
+        }
+        false
     }
 
     /// Why the budget does not permit a summary; `None` if it does. Unlike
@@ -74,19 +78,20 @@ impl Draft {
         {
             return;
         }
+        let at_limit = self.state.program.budget_section().at_limit;
         for reached in self.state.budget.nearly_reached_limits(self.now_ms) {
             let ReachedLimit { amount, limit, .. } = reached;
             self.emit(Change::Warned {
                 amount,
                 limit,
-                text: format_warning(reached).into(),
+                text: format_warning(reached, at_limit).into(),
             });
         }
     }
 
     /// Ends the process because of an exhausted budget. Calls in flight are abandoned with a valid
     /// history.
-    fn end_with_exhausted_budget(&mut self, reached: ReachedLimit) {
+    pub(super) fn end_with_exhausted_budget(&mut self, reached: ReachedLimit) {
         if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
             self.abandon_calls(ABANDONED);
         }
@@ -96,11 +101,11 @@ impl Draft {
         ));
     }
 
-    /// Handles a scheduled wake-up: ends the process if its wall time is used up, and refuses held
-    /// calls that have expired. The comparison uses the scheduled time, not the clock, which may
-    /// have been set back.
+    /// Handles a scheduled wake-up: ends or pauses the process if its wall time is used up, and
+    /// refuses held calls that have expired. The comparison uses the scheduled time, not the clock,
+    /// which may have been set back.
     pub(super) fn handle_time(&mut self, at_ms: u64) {
-        if !self.end_at_deadline(at_ms) && self.expire_held_calls(at_ms) {
+        if !self.stop_at_deadline(at_ms) && self.expire_held_calls(at_ms) {
             self.start_unstarted_calls();
         }
     }
@@ -113,22 +118,28 @@ impl Draft {
         self.fire_due_alarms();
     }
 
-    /// Ends the process if its wall time is used up at `at_ms`. Returns whether it ended.
-    pub(super) fn end_at_deadline(&mut self, at_ms: u64) -> bool {
-        let budget = &self.state.budget;
-        let (Some(deadline), Some(limit)) = (budget.deadline_ms(), budget.limits().wall_time_ms)
-        else {
-            return false;
-        };
-        let is_over = deadline <= at_ms;
-        if is_over {
-            self.end_with_exhausted_budget(ReachedLimit {
-                amount: Amount::WallTime,
-                used: limit,
-                limit,
-            });
+    /// Ends or pauses the process if its wall time is used up at `at_ms`, and the rule of the program
+    /// does not raise it. Returns whether it ended or is paused.
+    pub(super) fn stop_at_deadline(&mut self, at_ms: u64) -> bool {
+        loop {
+            let budget = &self.state.budget;
+            let (Some(deadline), Some(limit)) =
+                (budget.deadline_ms(), budget.limits().wall_time_ms)
+            else {
+                return false;
+            };
+            if deadline > at_ms {
+                return false;
+            }
+            if !self.raise_by_rule(Amount::WallTime) {
+                self.end_or_pause(ReachedLimit {
+                    amount: Amount::WallTime,
+                    used: limit,
+                    limit,
+                });
+                return true;
+            }
         }
-        is_over
     }
 
     /// Keeps the account of the wall time, if it is limited: records when the process begins and
@@ -380,11 +391,16 @@ fn format_warning(
         used,
         limit,
     }: ReachedLimit,
+    at_limit: AtLimit,
 ) -> String {
     let word = amount.word();
+    let what_follows = match at_limit {
+        AtLimit::End => "you are ended, and so are they",
+        AtLimit::Pause => "you are paused, and so are they, until a person raises it",
+    };
     let message = format!(
         "Your budget of {word} is nearly used up, by you and the processes below you. When it is, \
-         you are ended, and so are they. Finish soon: say what you have found."
+         {what_follows}. Finish soon: say what you have found."
     );
     let element = Element::new("budget_warning").attribute("amount", word);
     let element = element

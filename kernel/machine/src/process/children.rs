@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::budget::{Budget, Ledger};
+use dormouse_proto::budget::{Budget, Ledger, Pausing};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
@@ -365,6 +365,7 @@ fn fork_image(state: &State) -> Image {
         // names those of the parent.
         alarms: Vec::new(),
         effects: state.effects.of_child(),
+        pausing: Pausing::default(),
         ..state.image()
     }
 }

@@ -26,24 +26,32 @@ impl Draft {
     }
 
     pub(super) fn continue_after_stop(&mut self) {
-        let before = self.state.control;
-        if before == Control::Running {
+        if self.state.control == Control::Running {
             return;
         }
+        let has_lost_calls = self.state.has_lost_calls();
         self.emit(ControlFact::Continued);
-        match before {
-            Control::StoppedWithoutCalls => self.resume_phase(),
-            Control::Running | Control::Stopped => self.start_postponed_work(),
-        }
+        self.go_on(has_lost_calls);
     }
 
-    /// Starts the calls and turns that the stop held back. Calls that were in flight at the stop
-    /// are not started again.
-    fn start_postponed_work(&mut self) {
+    /// Starts what was held back, unless the process is still stopped for another reason. Calls that
+    /// are in flight are not started again, except if they are lost.
+    pub(super) fn go_on(&mut self, has_lost_calls: bool) {
         match self.state.phase {
+            _ if self.state.is_stopped() => {}
+            _ if has_lost_calls => self.resume_phase(),
             Phase::Thinking { .. } => {}
             Phase::Acting { .. } => self.start_unstarted_calls(),
             _ => self.resume_phase(),
+        }
+    }
+
+    /// Records that the calls that were in flight are lost, if the process is stopped: they are made
+    /// again when it goes on.
+    pub(super) fn record_lost_calls(&mut self) {
+        let is_alive = self.state.exit().is_none();
+        if is_alive && self.state.is_stopped() && !self.state.has_lost_calls() {
+            self.emit(ControlFact::StoppedWithoutCalls);
         }
     }
 

@@ -3,6 +3,7 @@
 //! A *copy* is made by the host from one process and is the root of a new tree. A *branch* copies a
 //! whole tree: each of its processes continues like its original after a restart.
 
+use dormouse_proto::budget::Pausing;
 use dormouse_proto::record::{Control, Phase};
 
 use super::Image;
@@ -22,7 +23,7 @@ pub enum StartMode {
 /// The image of a copy at `now_ms`. A copy of an ended process is idle; any other copy continues in
 /// its phase, even if the original was stopped. Limits and usage are kept, children are not. The
 /// epoch rises, since the calls in flight belong to the original. Calls that a person was asked about
-/// are held anew. For an image of the past, [`with_effects_of`](super::with_effects_of) comes first.
+/// are held anew. A copy of a process that is paused at a limit is paused too. For an image of the past, [`with_effects_of`](super::with_effects_of) comes first.
 #[must_use]
 pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
     let phase = match image.phase {
@@ -37,7 +38,21 @@ pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
         budget,
         phase,
         effects,
+        pausing: Pausing {
+            // The copy has no parent.
+            is_suspended: false,
+            ..without_calls(image.pausing)
+        },
         ..image
+    }
+}
+
+/// How limits hold up a process that is created from another one: none of its calls is in flight.
+fn without_calls(pausing: Pausing) -> Pausing {
+    let has_lost_calls = pausing.paused.is_some() || pausing.is_suspended;
+    Pausing {
+        has_lost_calls,
+        ..pausing
     }
 }
 
@@ -48,6 +63,7 @@ pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
 pub fn image_of_branch(mut image: Image, now_ms: u64, start_mode: StartMode) -> Image {
     image.effects = log_of_new_process(&image);
     image.phase = hold_anew(image.phase, now_ms);
+    image.pausing = without_calls(image.pausing);
     with_start_mode(image, start_mode)
 }
 

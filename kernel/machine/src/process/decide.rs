@@ -209,6 +209,14 @@ impl Draft {
                 self.answer_held_call(request_id, call, verdict)
             }
             HostRequest::SetEffectPolicy(policy) => self.set_effect_policy(request_id, policy),
+            HostRequest::Raise { by, expected } => {
+                self.raise_for_host(request_id, &by, expected.as_ref())
+            }
+            HostRequest::RaiseShare {
+                call,
+                index,
+                limits,
+            } => self.raise_share_for_host(request_id, (call, index), &limits),
             HostRequest::Cancel => self.cancel_request(&request_id),
             HostRequest::CancelAlarm(id) => self.cancel_alarm_for_host(request_id, id),
             HostRequest::Goto { position, message } => {
@@ -263,6 +271,8 @@ impl Draft {
             Signal::Stop => self.stop_process(),
             Signal::Continue => self.continue_after_stop(),
             Signal::Kill => self.kill_process(),
+            Signal::Suspend => self.suspend(),
+            Signal::Release => self.release(),
         }
     }
 
@@ -301,6 +311,8 @@ impl Draft {
                     | HostRequest::Goto { .. }
                     | HostRequest::CancelAlarm(_)
                     | HostRequest::SetEffectPolicy(_)
+                    | HostRequest::Raise { .. }
+                    | HostRequest::RaiseShare { .. }
                     | HostRequest::Restore(_),
             }
             | Input::Placed(
@@ -393,6 +405,7 @@ impl Draft {
     fn handle_host_call(&mut self, request_id: Arc<str>, tool: String, args: String) {
         let pid = self.state.pid;
         let refusal = match self.state.phase {
+            _ if self.state.is_held_by_limit() => Some(self.describe_hold_by_limit()),
             _ if self.state.is_stopped() => {
                 Some(format!("process {pid} is stopped: continue it first"))
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dormouse_proto::budget::{Budget, Paused, RaiseSource};
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::model::Request;
 use dormouse_proto::process::{Exit, Origin};
@@ -168,6 +169,20 @@ pub enum Report {
         /// Id of the call.
         call: CallId,
     },
+    /// The process is paused at a limit. The shell suspends the processes below it.
+    Paused {
+        /// The limit.
+        paused: Paused,
+    },
+    /// Limits of the process were raised.
+    Raised {
+        /// What each limit was raised by.
+        by: Budget,
+        /// Who raised them.
+        source: RaiseSource,
+    },
+    /// The process is paused no more. The shell releases the processes below it.
+    Unpaused,
     /// The turn has ended, and the process waits for input.
     Turn {
         /// Result of the turn.

@@ -11,9 +11,9 @@ use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{StopReason, Usage};
 use dormouse_proto::record::{
-    AlarmFact, Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages, Control,
-    ControlFact, DescriptorFact, EditedArguments, Entry, Gate, Hold, Lifetime, MailFact,
-    PendingCall, Phase, ResultProgress, TurnFact,
+    AlarmFact, Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages,
+    DescriptorFact, EditedArguments, Entry, Gate, Hold, Lifetime, MailFact, PendingCall, Phase,
+    ResultProgress, TurnFact,
 };
 use dormouse_proto::server_tool::container_note;
 use dormouse_proto::tool::Answer;
@@ -50,12 +50,9 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             if let Change::Warned { text, .. } = change {
                 append_to_last_message(state, text);
             }
+            state.apply_to_pausing(change);
         }
-        Fact::Control(ControlFact::Stopped) => state.control = Control::Stopped,
-        Fact::Control(ControlFact::StoppedWithoutCalls) => {
-            state.control = Control::StoppedWithoutCalls
-        }
-        Fact::Control(ControlFact::Continued) => state.control = Control::Running,
+        Fact::Control(fact) => state.apply_control(*fact),
         Fact::Restored {
             image, message, by, ..
         } => restore_image(state, image, message, *by),
@@ -64,6 +61,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.reopened_children = OrdMap::new();
             state.alarms = OrdMap::new();
             state.budget_mut().close();
+            state.end_pausing();
             state.phase = Phase::Ended { exit: exit.clone() };
         }
         Fact::Noted { text } => append_to_last_message(state, text),

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use dormouse_proto::budget::{Change, RaiseSource};
 use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::FdId;
 use dormouse_proto::mail::Sender;
@@ -40,7 +41,11 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Turn(TurnFact::ResultRequested { message }) => message_summary(message),
         Fact::Turn(TurnFact::Began | TurnFact::ResultRefused)
         | Fact::Control(
-            ControlFact::Stopped | ControlFact::StoppedWithoutCalls | ControlFact::Continued,
+            ControlFact::Stopped
+            | ControlFact::StoppedWithoutCalls
+            | ControlFact::Continued
+            | ControlFact::Suspended
+            | ControlFact::Released,
         ) => String::new(),
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             format!("{id} of {}", entry.source)
@@ -124,6 +129,11 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
             format!("messages up to {} into {id}, {kept} kept", compacted.last)
         }
         Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
+        Fact::Budget(Change::Paused { at }) => at.to_string(),
+        Fact::Budget(Change::Raised { by, source }) => match source {
+            RaiseSource::Person => by.to_string(),
+            RaiseSource::Rule => format!("{by}, by budget.raise"),
+        },
         Fact::Budget(_) | Fact::Reopened { .. } => String::new(),
         Fact::Alarm(fact) => alarm_summary(fact),
     }

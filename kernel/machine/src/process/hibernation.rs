@@ -36,9 +36,9 @@ impl State {
             Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !may_rest => {
                 Some(BusyReason::Turn)
             }
-            _ if !self.mailbox.is_empty() || self.pending_reads.has_arrivals() => {
-                Some(BusyReason::Mail)
-            }
+            _ if self.pending_reads.has_arrivals() => Some(BusyReason::Mail),
+            // At a limit messages wait until it is raised.
+            _ if !self.mailbox.is_empty() && !self.is_held_by_limit() => Some(BusyReason::Mail),
             _ if self.pending_reads.has_summaries() => Some(BusyReason::Summary),
             _ => None,
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_proto::alarm::AlarmId;
+use dormouse_proto::budget::Budget;
 use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CallId, Pid};
@@ -141,6 +142,23 @@ pub enum HostRequest {
     Restore(Box<CheckpointImage>),
     /// Name the policy for calls that repeat effects; `None`: that of the program.
     SetEffectPolicy(Option<EffectPolicy>),
+    /// Raise limits of the process.
+    Raise {
+        /// What each limit is raised by.
+        by: Budget,
+        /// For a child: the limits that its larger share was reserved for. The request is refused if
+        /// the limits have changed since.
+        expected: Option<Budget>,
+    },
+    /// Reserve a larger share for a child, so that its limits can be raised.
+    RaiseShare {
+        /// The call that created the child.
+        call: CallId,
+        /// Index of the child within its call.
+        index: u32,
+        /// The limits that the child is to have.
+        limits: Budget,
+    },
 }
 
 /// The outcome of a [`Work`](super::Work) or of a read.
@@ -241,4 +259,8 @@ pub enum Signal {
     Continue,
     /// End the process.
     Kill,
+    /// Start nothing until `Release`: a process above this one is paused at a limit.
+    Suspend,
+    /// No process above this one is paused any more.
+    Release,
 }

@@ -328,7 +328,7 @@ impl EndedProcess {
         draft.emit(Fact::Reopened {
             budget: budget.map(Box::new),
         });
-        if draft.state.is_stopped() {
+        if draft.state.is_stopped_by_signal() {
             draft.emit(ControlFact::Continued);
         }
         if is_root {

@@ -5,7 +5,7 @@
 //! exist.
 
 use dormouse_proto::id::CallId;
-use dormouse_proto::record::{CallFact, Control, ControlFact, Phase};
+use dormouse_proto::record::{CallFact, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
@@ -27,10 +27,7 @@ impl Draft {
         if self.state.exit().is_none() {
             self.skip_unloaded_time();
         }
-        if self.state.control == Control::Stopped && self.state.exit().is_none() {
-            // The calls that were in flight are gone. They are repeated when the process continues.
-            self.emit(ControlFact::StoppedWithoutCalls);
-        }
+        self.record_lost_calls();
         let open = self
             .state
             .pending_calls()
@@ -45,8 +42,8 @@ impl Draft {
         self.schedule(Effect::KillChildrenExcept { calls });
         if self.state.exit().is_none() {
             self.find_children_of_answered_calls();
-            if self.end_at_deadline(self.now_ms) {
-                return;
+            if self.stop_at_deadline(self.now_ms) {
+                return self.record_lost_calls();
             }
             self.expire_held_calls(self.now_ms);
         }
@@ -89,8 +86,8 @@ impl Draft {
             } => self.handle_stop_reason(stop),
             Phase::Thinking { call } => {
                 // A late summary may have used up the rest of the budget.
-                if self.end_if_limit_reached() {
-                    return;
+                if self.stop_at_limit() {
+                    return self.record_lost_calls();
                 }
                 self.emit(CallFact::ModelCalled { call });
                 self.schedule_model_call(call);

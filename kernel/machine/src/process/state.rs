@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_proto::alarm::{Alarm, AlarmId};
-use dormouse_proto::budget::Amount;
+use dormouse_proto::budget::{Amount, Pausing};
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::mail::{Mail, Receipts};
@@ -104,6 +104,8 @@ pub struct State {
     pub(super) reopened_children: OrdMap<(CallId, u32), ReopenedChild>,
     /// What the process did outside of itself.
     pub(super) effects: EffectLog<Content>,
+    /// How limits hold the process up. Never rolled back.
+    pub(super) pausing: Pausing,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -218,6 +220,7 @@ impl State {
                 .map(|child| ((child.call, child.index), child))
                 .collect(),
             effects: image.effects,
+            pausing: image.pausing,
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -320,6 +323,7 @@ impl State {
             reopenings: self.reopenings,
             reopened_children: self.reopened_children.values().copied().collect(),
             effects: self.effects.clone(),
+            pausing: self.pausing.clone(),
         }
     }
 
@@ -550,9 +554,16 @@ impl State {
         &self.phase
     }
 
-    /// Whether the process is stopped. A stopped process starts nothing until it is continued.
+    /// Whether the process starts nothing: a signal has stopped it, or it is paused at a limit, or
+    /// a process above it is.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
+        self.is_stopped_by_signal() || self.is_held_by_limit()
+    }
+
+    /// Whether a signal has stopped the process. It starts nothing until it is continued.
+    #[must_use]
+    pub fn is_stopped_by_signal(&self) -> bool {
         self.control != Control::Running
     }
 
@@ -659,6 +670,7 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
         image.result.failed_attempts,
         image.alarms_set,
         image.reopenings,
+        image.pausing.raises,
         image.effects.dropped,
         image.effects.own_from,
     ];

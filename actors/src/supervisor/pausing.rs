@@ -1,0 +1,66 @@
+//! Pauses at limits, as the supervisor sees them: which processes are paused, and what is below
+//! them.
+//!
+//! The row of a paused process says so, in the commit of the fact (`WriteOp::Waiting`). So the
+//! supervisor knows before any journal is read which processes must not begin anything, and what it
+//! tells a process when it is loaded follows from the table alone: whatever was told to an earlier
+//! life, and in which order, does not matter (PAUSE-1).
+
+use dormouse_kernel::process::{Input, Signal};
+use dormouse_proto::id::Pid;
+
+use super::Supervisor;
+use super::entry::RunState;
+use crate::process::Delivery;
+
+impl Supervisor {
+    /// Records that a process is paused, or goes on. The processes below it that are loaded stop or
+    /// go on with it. What is not loaded is told when it is.
+    pub(super) fn set_paused(&mut self, pid: Pid, is_paused: bool) {
+        if !self.table.set_paused(pid, is_paused) {
+            return;
+        }
+        for below in self.table.living_tree(pid).into_iter().skip(1) {
+            let is_below_paused = self.table.is_below_paused(below);
+            let signal = match self.table.run_state(below) {
+                None | Some(RunState::Held | RunState::Ended) => continue,
+                Some(RunState::Hibernated { .. }) if is_below_paused => continue,
+                Some(_) if is_below_paused => Signal::Suspend,
+                Some(_) => Signal::Release,
+            };
+            self.deliver_internal(below, Input::Signal(signal));
+        }
+    }
+
+    /// The signal that a process gets when it begins to run, if a process above it is paused, or no
+    /// process is any more.
+    pub(super) fn find_hold_of_new_life(&self, pid: Pid, is_suspended: bool) -> Option<Signal> {
+        match (self.table.is_below_paused(pid), is_suspended) {
+            (true, _) => Some(Signal::Suspend),
+            (false, true) => Some(Signal::Release),
+            (false, false) => None,
+        }
+    }
+}
+
+/// The inputs of a process that begins to run, with this signal in place of those that waited: a
+/// suspension comes before it resumes, and a release after that.
+pub(super) fn with_hold(mut inputs: Vec<Delivery>, hold: Option<Signal>) -> Vec<Delivery> {
+    inputs.retain(|delivery| {
+        !matches!(
+            delivery.input,
+            Input::Signal(Signal::Suspend | Signal::Release)
+        )
+    });
+    let Some(signal) = hold else {
+        return inputs;
+    };
+    let is_resume = |delivery: &Delivery| matches!(delivery.input, Input::Signal(Signal::Resume));
+    let resume = inputs.iter().position(is_resume).unwrap_or(0);
+    let at = match signal {
+        Signal::Suspend => resume,
+        _ => (resume + 1).min(inputs.len()),
+    };
+    inputs.insert(at, Delivery::internal(Input::Signal(signal)));
+    inputs
+}

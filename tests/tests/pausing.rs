@@ -1,0 +1,293 @@
+//! Limits that ask, in whole kernels: a tree that is paused goes on where it was, over restarts, and
+//! nothing of it begins before.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dormouse::id::Pid;
+use dormouse::model::{Reply, Request, Usage};
+use dormouse::ports::Model;
+use dormouse::process::ExitStatus;
+use dormouse::store::{LogStore, MemoryStore};
+use dormouse::{
+    Amount, Budget, Event, Kernel, KernelBuilder, KernelError, Process, ProcessError, ProcessView,
+    RaiseSource, Recovery,
+};
+use dormouse_tests::faulty::Faulty;
+use dormouse_tests::{
+    FnModel, Requests, asks, check_histories, events_until, program, results, says, within,
+};
+
+const TOOLS: &str = "max_iterations = 50\n[tools]\nenabled = [\"fork\"]\n";
+const PAUSE: &str = "[budget]\noutput_tokens = 100\nat_limit = \"pause\"\n";
+
+/// A reply of ten output tokens.
+fn ten(reply: Reply) -> Reply {
+    Reply {
+        usage: Usage {
+            output_tokens: 10,
+            ..Usage::default()
+        },
+        ..reply
+    }
+}
+
+fn tokens(output_tokens: u64) -> Budget {
+    Budget::default().with(Amount::OutputTokens, Some(output_tokens))
+}
+
+fn open(folder: &Path) -> KernelBuilder {
+    Kernel::open(LogStore::open(folder).unwrap())
+}
+
+/// Says how often it was asked.
+fn counter(output_tokens: u64) -> impl Model {
+    FnModel(move |request: Request| async move {
+        let usage = Usage {
+            output_tokens,
+            ..Usage::default()
+        };
+        let text = format!("reply {}", request.messages.len().div_ceil(2));
+        Ok(Reply {
+            usage,
+            ..says(&text)
+        })
+    })
+}
+
+async fn paused(process: &Process) -> ProcessView {
+    within(process.wait_for(|view: &ProcessView| view.paused.is_some()))
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_session_at_its_limit_waits_and_goes_on_after_a_raise() {
+    let kernel = Kernel::builder()
+        .model("m", counter(60))
+        .build()
+        .await
+        .unwrap();
+    let events = kernel.events();
+    let program = program(&kernel, &format!("{TOOLS}{PAUSE}"));
+    let session = kernel.start(program).session().input("one").await.unwrap();
+    within(session.wait_for(ProcessView::is_idle))
+        .await
+        .unwrap();
+    let turn = within(session.turn("two")).await.unwrap();
+    assert_eq!(&*turn.message, "reply 2");
+    session.input("three").await.unwrap();
+    let view = paused(&session).await;
+    assert_eq!((view.status(), view.rests), ("paused", true));
+    assert_eq!(view.paused.unwrap().to_string(), "output_tokens 120 of 100");
+    assert!(session.raise(tokens(10)).await.unwrap().is_some());
+    let refused = session
+        .raise(Budget::default().with(Amount::Cost, Some(1)))
+        .await;
+    assert!(
+        matches!(
+            refused,
+            Err(KernelError::Process(ProcessError::NotRaised { .. }))
+        ),
+        "{refused:?}"
+    );
+    assert_eq!(session.raise(tokens(20)).await.unwrap(), None);
+    within(session.wait_for(ProcessView::is_idle))
+        .await
+        .unwrap();
+    let replies = session.view().unwrap().messages;
+    assert_eq!(replies, 6, "the third turn has ended");
+    let is_last = |event: &Event| match event {
+        Event::LimitRaised { by, .. } => *by == tokens(20),
+        _ => false,
+    };
+    let mut seen = Vec::new();
+    for event in events_until(events, is_last).await {
+        match event {
+            Event::LimitReached { paused, .. } => seen.push(paused.to_string()),
+            Event::LimitRaised { by, source, .. } => {
+                assert_eq!(source, RaiseSource::Person);
+                seen.push(by.to_string());
+            }
+            _ => {}
+        }
+    }
+    let expected = [
+        "output_tokens 120 of 100",
+        "output_tokens 10",
+        "output_tokens 20",
+    ];
+    assert_eq!(seen, expected);
+}
+
+/// The root forks two children and says what they found; a child calls its model until it is
+/// stopped.
+fn family(request: Request) -> std::future::Ready<Result<Reply, dormouse::model::ModelError>> {
+    let is_root = request.pid == Pid(1);
+    let answers: Vec<_> = (0..request.messages.len())
+        .flat_map(|at| results(&request, at))
+        .collect();
+    std::future::ready(Ok(ten(match (is_root, answers.len()) {
+        (true, 0) => asks(&[("fork", r#"{"prompts": ["a", "b"]}"#)]),
+        (true, _) => says(&answers[0].0),
+        // It asks for a tool that it does not have, again and again.
+        (false, 0..6) => asks(&[("look", "{}")]),
+        (false, _) => says("found"),
+    })))
+}
+
+#[tokio::test]
+async fn children_that_are_paused_are_raised_from_their_parents_share_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let requests = Requests::default();
+    let kernel = open(folder.path())
+        .model("m", requests.record(FnModel(family)))
+        .build()
+        .await
+        .unwrap();
+    let main = program(&kernel, &format!("{TOOLS}{PAUSE}"));
+    let root = kernel.start(main).input("go").await.unwrap();
+    // A hundred for three, less ten that are used: each child has thirty.
+    for pid in [Pid(2), Pid(3)] {
+        let child = within(async {
+            loop {
+                match kernel.process(pid).await {
+                    Ok(child) => break child,
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        })
+        .await;
+        assert_eq!(
+            paused(&child).await.paused.unwrap().to_string(),
+            "output_tokens 30 of 30"
+        );
+    }
+    let before = requests.all().len();
+    drop(root);
+    kernel.shutdown().await.unwrap();
+
+    // Nothing runs while the raises are recorded.
+    let kernel = open(folder.path())
+        .model("m", requests.record(FnModel(family)))
+        .build()
+        .await
+        .unwrap();
+    let rows = kernel.processes().await.unwrap();
+    let is_paused: Vec<_> = rows.iter().map(|info| info.row.is_paused).collect();
+    assert_eq!(is_paused, [false, true, true]);
+    let refused = within(kernel.record_raise(Pid(2), tokens(50))).await;
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("Raise process 1 first"), "{text}");
+    assert_eq!(
+        within(kernel.record_raise(Pid(1), tokens(200)))
+            .await
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        within(kernel.record_raise(Pid(2), tokens(50)))
+            .await
+            .unwrap(),
+        None
+    );
+    assert_eq!(requests.all().len(), before);
+    kernel.shutdown().await.unwrap();
+
+    let kernel = open(folder.path())
+        .model("m", requests.record(FnModel(family)))
+        .recovery(Recovery::Resume)
+        .build()
+        .await
+        .unwrap();
+    let second = kernel.process(Pid(3)).await.unwrap();
+    // The other is raised while it runs.
+    paused(&second).await;
+    assert_eq!(within(second.raise(tokens(50))).await.unwrap(), None);
+    let root = kernel.process(Pid(1)).await.unwrap();
+    let exit = within(root.wait()).await.unwrap();
+    assert_eq!(exit.status, ExitStatus::Done, "{exit:?}");
+    assert_eq!(exit.message.matches("found").count(), 2, "{exit:?}");
+    check_histories(&requests);
+}
+
+/// The root works beside its child, which it does not wait for, and reaches its limit first.
+fn impatient(request: Request) -> std::future::Ready<Result<Reply, dormouse::model::ModelError>> {
+    let is_root = request.pid == Pid(1);
+    let answers = (0..request.messages.len())
+        .flat_map(|at| results(&request, at))
+        .count();
+    std::future::ready(Ok(match (is_root, answers) {
+        (true, 0) => ten(asks(&[(
+            "spawn",
+            r#"{"program_name": "small", "query": "go", "wait": false}"#,
+        )])),
+        (true, 1..30) => ten(asks(&[("look", "{}")])),
+        (true, _) => says("done"),
+        // It costs nothing, and never ends by itself.
+        (false, 0..40) => asks(&[("look", "{}")]),
+        (false, _) => says("found"),
+    }))
+}
+
+/// Wherever the kernel is cut off, what is below a paused process begins nothing after it, and goes
+/// on after the raise.
+#[tokio::test]
+async fn what_is_below_a_paused_process_stays_so_over_every_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = "[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterations = 100\n";
+    let spawn = "[tools]\nenabled = [\"spawn\"]\n[linked_programs]\nsmall = \"small.toml\"\n";
+    let path = folder.path().join("main.toml");
+    std::fs::write(&path, format!("{model}{spawn}{PAUSE}")).unwrap();
+    let small = format!("{model}[budget]\noutput_tokens = 1\n");
+    std::fs::write(folder.path().join("small.toml"), small).unwrap();
+    let host = || {
+        dormouse::host::LocalHost::new(dormouse::host::Permissions::none(), folder.path()).unwrap()
+    };
+    let mut suspended = 0;
+    for cut in (6..60).step_by(2) {
+        let store = Arc::new(MemoryStore::new());
+        let kernel = Kernel::open(Faulty::crashing_after(cut, store.clone()))
+            .model("m", FnModel(impatient))
+            .host(host())
+            .build()
+            .await
+            .unwrap();
+        let program = kernel.load(&path).unwrap().program;
+        if let Ok(root) = kernel.start(program).input("go").await {
+            let pause = root.wait_for(|view: &ProcessView| view.paused.is_some());
+            tokio::select! {
+                // The store fails.
+                _ = within(root.wait()) => {}
+                _ = within(pause) => {}
+            }
+        }
+        let _ = kernel.shutdown().await;
+
+        let requests = Requests::default();
+        let kernel = Kernel::open(store.clone())
+            .model("m", requests.record(FnModel(impatient)))
+            .host(host())
+            .recovery(Recovery::Resume)
+            .build()
+            .await
+            .unwrap();
+        let Ok(root) = kernel.process(Pid(1)).await else {
+            continue;
+        };
+        paused(&root).await;
+        let child = kernel.process(Pid(2)).await.unwrap();
+        within(child.wait_for(|view: &ProcessView| view.suspended))
+            .await
+            .unwrap();
+        suspended += 1;
+        let before = requests.all().len();
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        assert_eq!(requests.all().len(), before, "cut {cut}");
+        within(root.raise(tokens(1_000))).await.unwrap();
+        let exit = within(root.wait()).await.unwrap();
+        assert_eq!(exit.status, ExitStatus::Done, "cut {cut}: {exit:?}");
+        check_histories(&requests);
+    }
+    assert!(suspended > 5, "{suspended}");
+}
