@@ -82,7 +82,9 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
                 | CallFact::EffectPolicySet { .. },
             )
             | Fact::Alarm(_)
-            | Fact::Control(ControlFact::Stopped | ControlFact::Continued) => true,
+            | Fact::Control(
+                ControlFact::Stopped | ControlFact::Continued | ControlFact::SpeculationEnded,
+            ) => true,
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
             | Fact::Noted { .. }
             | Fact::Compacted { .. }

@@ -26,6 +26,7 @@ mod process_reads;
 mod process_reopening;
 mod process_restore;
 mod process_result;
+mod process_speculation;
 mod program_bundle;
 mod program_findings;
 mod program_good;

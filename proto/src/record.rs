@@ -182,6 +182,9 @@ pub enum HoldReason {
         /// The effect that it repeats; `None` if the effects beyond that point are not known.
         effect: Option<RepeatedEffect>,
     },
+    /// The process is speculative ([`Speculation`]), and the call acts outside of it. No person
+    /// approves such a call: it goes on if its branch is chosen.
+    Speculation,
 }
 
 /// An effect that a held call repeats.
@@ -292,6 +295,20 @@ pub struct Image<C: Clone> {
     /// What the process did outside of itself.
     #[serde(default)]
     pub effects: EffectLog<C>,
+    /// Whether the process is a branch that has to win before it may write.
+    #[serde(default)]
+    pub speculation: Speculation,
+}
+
+/// Whether a process may act outside of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Speculation {
+    /// The process is no speculative one.
+    #[default]
+    None,
+    /// The process is one of several branches of a point. Each call of its model that acts outside
+    /// of it is held until the host chooses this branch.
+    Branch,
 }
 
 /// A child that had ended, was opened again, and runs in the background.
@@ -532,6 +549,7 @@ impl<C: Clone> Image<C> {
             reopenings: self.reopenings,
             reopened_children: self.reopened_children,
             effects,
+            speculation: self.speculation,
         })
     }
 }

@@ -56,11 +56,13 @@ pub(crate) enum Defect {
     OpensWithoutAFact,
     /// A process that comes back forgets what it did beyond a point that it went back to.
     ForgetsWhatLiesBeyond,
+    /// A branch that has not won goes on as if it had.
+    ForgetsThatItIsSpeculative,
 }
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 26] = [
+    pub(crate) const ALL: [(Self, &'static str); 27] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -87,5 +89,6 @@ impl Defect {
         (Self::TakesHeldForApproved, "HELD-1"),
         (Self::OpensWithoutAFact, "REOPEN-1"),
         (Self::ForgetsWhatLiesBeyond, "FENCE-1"),
+        (Self::ForgetsThatItIsSpeculative, "SPEC-1"),
     ];
 }

@@ -249,6 +249,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
             HostRequest::Cancel => "host_gave_up",
             HostRequest::CancelAlarm(_) => "host_cancelled_alarm",
             HostRequest::SetEffectPolicy(_) => "effect_policy_set",
+            HostRequest::EndSpeculation => "chosen",
             HostRequest::Goto { .. } => "sent_back",
             HostRequest::Restore(_) => "taken_back",
             // The processes of this world have a conversation from the beginning.
@@ -310,6 +311,7 @@ pub(crate) fn request_id(input: &Input) -> Option<Arc<str>> {
                 | HostRequest::Goto { .. }
                 | HostRequest::CancelAlarm(_)
                 | HostRequest::SetEffectPolicy(_)
+                | HostRequest::EndSpeculation
                 | HostRequest::Restore(_),
         } => Some(request_id.clone()),
         _ => None,

@@ -50,6 +50,10 @@ pub(crate) struct World {
     pub(crate) ledgers: BTreeMap<Pid, Ledger>,
     /// The calls that the host approved, of each process.
     pub(crate) approved: BTreeSet<(Pid, CallId)>,
+    /// The processes that were born as speculative branches.
+    pub(crate) speculative: BTreeSet<Pid>,
+    /// Those of them that the host has chosen.
+    pub(crate) chosen: BTreeSet<Pid>,
     /// What each process did outside of itself.
     pub(crate) deeds: BTreeMap<Pid, Vec<Deed>>,
     pub(crate) deeds_of_copies: BTreeMap<CopyKey, Vec<Deed>>,
@@ -96,6 +100,8 @@ impl World {
             started: BTreeMap::new(),
             ledgers: BTreeMap::new(),
             approved: BTreeSet::new(),
+            speculative: BTreeSet::new(),
+            chosen: BTreeSet::new(),
             deeds: BTreeMap::new(),
             deeds_of_copies: BTreeMap::new(),
             refused: BTreeSet::new(),

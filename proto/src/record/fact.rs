@@ -346,6 +346,9 @@ pub enum ControlFact {
     StoppedWithoutCalls,
     /// The process was continued.
     Continued,
+    /// A speculative process was chosen among its branches: it is speculative no more, and what was
+    /// held for that reason is judged by the rules of its program.
+    SpeculationEnded,
 }
 
 /// Alarms.
@@ -549,6 +552,7 @@ impl ControlFact {
             // Listings have always had this name for it.
             Self::StoppedWithoutCalls => "frozen",
             Self::Continued => "continued",
+            Self::SpeculationEnded => "speculation_ended",
         }
     }
 }

@@ -207,6 +207,7 @@ impl Draft {
                 self.answer_held_call(request_id, call, verdict)
             }
             HostRequest::SetEffectPolicy(policy) => self.set_effect_policy(request_id, policy),
+            HostRequest::EndSpeculation => self.end_speculation(request_id),
             HostRequest::Cancel => self.cancel_request(&request_id),
             HostRequest::CancelAlarm(id) => self.cancel_alarm_for_host(request_id, id),
             HostRequest::Goto { position, message } => {
@@ -299,6 +300,7 @@ impl Draft {
                     | HostRequest::Goto { .. }
                     | HostRequest::CancelAlarm(_)
                     | HostRequest::SetEffectPolicy(_)
+                    | HostRequest::EndSpeculation
                     | HostRequest::Restore(_),
             }
             | Input::Placed(

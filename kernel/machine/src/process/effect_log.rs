@@ -217,7 +217,7 @@ pub(super) fn judged(pending_call: &PendingCall) -> Option<&Hold> {
 fn claimed_effect(pending_call: &PendingCall) -> Option<u32> {
     match &judged(pending_call)?.reason {
         HoldReason::Repeats { effect } => effect.as_ref().map(|effect| effect.number),
-        HoldReason::Rule { .. } | HoldReason::Question => None,
+        HoldReason::Rule { .. } | HoldReason::Question | HoldReason::Speculation => None,
     }
 }
 

@@ -13,13 +13,14 @@ use dormouse_proto::model::{StopReason, Usage};
 use dormouse_proto::record::{
     AlarmFact, Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages, Control,
     ControlFact, DescriptorFact, EditedArguments, Entry, Gate, Hold, Lifetime, MailFact,
-    PendingCall, Phase, ResultProgress, TurnFact,
+    PendingCall, Phase, ResultProgress, Speculation, TurnFact,
 };
 use dormouse_proto::server_tool::container_note;
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
 
 use super::effect_log::{go_back_to_message, gone_back, void_verdict};
+use super::speculation::waits_for_choice;
 use super::state::alarms_by_id;
 use super::{Fact, Image, State};
 use crate::budget::Account;
@@ -56,6 +57,15 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.control = Control::StoppedWithoutCalls
         }
         Fact::Control(ControlFact::Continued) => state.control = Control::Running,
+        Fact::Control(ControlFact::SpeculationEnded) => {
+            state.speculation = Speculation::None;
+            if let Phase::Acting { pending_calls, .. } = &mut state.phase {
+                let held = pending_calls
+                    .iter_mut()
+                    .filter(|call| waits_for_choice(call));
+                held.for_each(|pending_call| pending_call.gate = None);
+            }
+        }
         Fact::Restored {
             image, message, by, ..
         } => restore_image(state, image, message, *by),

@@ -40,7 +40,10 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Turn(TurnFact::ResultRequested { message }) => message_summary(message),
         Fact::Turn(TurnFact::Began | TurnFact::ResultRefused)
         | Fact::Control(
-            ControlFact::Stopped | ControlFact::StoppedWithoutCalls | ControlFact::Continued,
+            ControlFact::Stopped
+            | ControlFact::StoppedWithoutCalls
+            | ControlFact::Continued
+            | ControlFact::SpeculationEnded,
         ) => String::new(),
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             format!("{id} of {}", entry.source)
@@ -54,6 +57,7 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Call(CallFact::Held { call, hold }) => match &hold.reason {
             HoldReason::Rule { rule } => format!("{call}: {}", truncated(rule)),
             HoldReason::Question => format!("{call}: question"),
+            HoldReason::Speculation => format!("{call}: speculation"),
             HoldReason::Repeats { effect } => match effect {
                 Some(effect) => format!("{call}: repeats {}", effect.call),
                 None => format!("{call}: may repeat what is not known"),

@@ -141,6 +141,8 @@ pub enum HostRequest {
     Restore(Box<CheckpointImage>),
     /// Name the policy for calls that repeat effects; `None`: that of the program.
     SetEffectPolicy(Option<EffectPolicy>),
+    /// End the speculation of a process that was chosen among its branches.
+    EndSpeculation,
 }
 
 /// The outcome of a [`Work`](super::Work) or of a read.

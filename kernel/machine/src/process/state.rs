@@ -16,7 +16,7 @@ use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{
     CallFact, CompactedMessages, Control, EffectLog, Entry, Lifetime, OutputTotals, PendingCall,
-    Phase, ReopenedChild, ResultProgress,
+    Phase, ReopenedChild, ResultProgress, Speculation,
 };
 use dormouse_proto::tool::{Access, Answer, ExternalTool, ToolSpec};
 use imbl::{OrdMap, Vector};
@@ -104,6 +104,8 @@ pub struct State {
     pub(super) reopened_children: OrdMap<(CallId, u32), ReopenedChild>,
     /// What the process did outside of itself.
     pub(super) effects: EffectLog<Content>,
+    /// Whether the process is a branch that has to win before it may write.
+    pub(super) speculation: Speculation,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -218,6 +220,7 @@ impl State {
                 .map(|child| ((child.call, child.index), child))
                 .collect(),
             effects: image.effects,
+            speculation: image.speculation,
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -320,6 +323,7 @@ impl State {
             reopenings: self.reopenings,
             reopened_children: self.reopened_children.values().copied().collect(),
             effects: self.effects.clone(),
+            speculation: self.speculation,
         }
     }
 
@@ -563,6 +567,12 @@ impl State {
             Phase::Ended { exit } => Some(exit),
             _ => None,
         }
+    }
+
+    /// The result that the process submitted in its last turn, as JSON text.
+    #[must_use]
+    pub fn submitted_result(&self) -> Option<&Arc<str>> {
+        self.result.value.as_ref()
     }
 
     /// Tokens used by the process itself, without its children.

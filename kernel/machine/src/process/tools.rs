@@ -64,6 +64,7 @@ impl Draft {
         }
         let caller = self.caller();
         self.fence_calls();
+        self.hold_speculative_calls();
         self.hold_calls();
         // First, since what waits for a held call goes on once that call is answered.
         calls.retain(|&(call, is_started)| !(is_started && self.answer_if_unrepeatable(call)));
