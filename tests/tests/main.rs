@@ -46,6 +46,7 @@ mod residents;
 mod results;
 mod soak;
 mod spawn;
+mod speculation;
 mod supervision;
 mod temp_files;
 mod tool_reference;
