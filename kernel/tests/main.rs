@@ -18,6 +18,7 @@ mod process_attachments;
 mod process_budget;
 mod process_compaction;
 mod process_control;
+mod process_explore;
 mod process_fence;
 mod process_held;
 mod process_machine;

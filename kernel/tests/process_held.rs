@@ -28,7 +28,8 @@ const HOUR_MS: u64 = 3_600_000;
 pub(crate) fn process(ask: &str) -> State {
     let text = format!(
         "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"look\", \"write\", \
-         \"bash\", \"ask_user\", \"goto\", \"read_fd\", {{ name = \"fork\", access = \"write\" }}]\n{ask}"
+         \"bash\", \"ask_user\", \"goto\", \"read_fd\", {{ name = \"fork\", access = \"write\" }}, \
+         {{ name = \"explore\", access = \"write\" }}]\n{ask}"
     );
     let compiled = compile(
         Path::new("p.toml"),

@@ -309,6 +309,9 @@ pub enum Speculation {
     /// The process is one of several branches of a point. Each call of its model that acts outside
     /// of it is held until the host chooses this branch.
     Branch,
+    /// The process is a child of the tool `explore`. It ends at the first call of its model that acts
+    /// outside of it or writes a temporary file, and proposes it to its parent.
+    Child,
 }
 
 /// A child that had ended, was opened again, and runs in the background.

@@ -20,6 +20,7 @@ mod descriptors;
 mod durability;
 mod durability_settings;
 mod environment;
+mod explore;
 mod exporting;
 mod failing_store;
 mod fallback;

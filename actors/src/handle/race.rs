@@ -384,9 +384,10 @@ impl Race {
 
     /// Ends a branch, and lists what it did.
     async fn end(&self, mut judged: Judged, reason: LossReason) -> Result<Loser, KernelError> {
+        let calls = judged.contender.calls();
         judged.contender.kill().await?;
         judged.guard.release();
-        Loser::of(&self.kernel, judged, reason).await
+        Loser::of(&self.kernel, judged, (reason, calls)).await
     }
 }
 

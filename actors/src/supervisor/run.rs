@@ -177,7 +177,7 @@ impl Supervisor {
     /// Whether nobody asked for this process, and it is a branch whose race ended with its kernel:
     /// nobody judges it any more.
     fn is_unjudged(&self, Loaded { pid, state, .. }: &Loaded) -> bool {
-        state.speculation() != Speculation::None
+        state.speculation() == Speculation::Branch
             && !self.table.has_pending_input(*pid)
             && !self.table.has_run_waiters(*pid)
     }

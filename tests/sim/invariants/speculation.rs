@@ -22,7 +22,7 @@ impl World {
         self.chosen.remove(&pid);
         match speculation {
             Speculation::None => self.speculative.remove(&pid),
-            Speculation::Branch => self.speculative.insert(pid),
+            Speculation::Branch | Speculation::Child => self.speculative.insert(pid),
         };
     }
 

@@ -213,6 +213,14 @@ impl Contender {
         Ok(Exit::new(status, reason.unwrap_or(last_reply)))
     }
 
+    /// The calls at which the branch stands now.
+    pub(super) fn calls(&self) -> Vec<HeldCall> {
+        let view = self.process.view();
+        view.map_or_else(Vec::new, |view| {
+            HeldCall::all(self.process.pid(), &view.phase)
+        })
+    }
+
     /// Ends the branch with its tree. One that has ended stays so.
     pub(super) async fn kill(&self) -> Result<(), KernelError> {
         let (durable_reply, killed) = oneshot::channel();

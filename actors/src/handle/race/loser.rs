@@ -13,6 +13,7 @@ use super::judge::JudgeError;
 use crate::error::KernelError;
 use crate::handle::effects::ProcessEffect;
 use crate::handle::kernel::Kernel;
+use crate::held_call::HeldCall;
 
 /// A branch that did not win. It has ended.
 #[derive(Clone, Debug)]
@@ -21,7 +22,9 @@ pub struct Loser {
     pub pid: Pid,
     /// Why it lost.
     pub reason: LossReason,
-    /// The branch as it was judged; its calls were not made. `None` if it was not judged.
+    /// The calls at which it stood. They were not made.
+    pub calls: Vec<HeldCall>,
+    /// The branch as it was judged. `None` if it was not judged.
     pub candidate: Option<Candidate>,
     /// What it did outside of itself all the same, with the processes of its tree: nothing, unless
     /// the host called a tool of it.
@@ -92,7 +95,7 @@ impl Loser {
     pub(super) async fn of(
         kernel: &Kernel,
         judged: Judged,
-        reason: LossReason,
+        (reason, calls): (LossReason, Vec<HeldCall>),
     ) -> Result<Self, KernelError> {
         let pid = judged.contender.process.pid();
         let root = kernel.process_tree(pid).await?.root;
@@ -103,6 +106,7 @@ impl Loser {
         Ok(Self {
             pid,
             reason,
+            calls,
             candidate: judged.outcome.ok().map(|(candidate, _)| candidate),
             effects,
         })

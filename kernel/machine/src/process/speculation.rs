@@ -7,6 +7,9 @@
 //! by the fence and by the rules of its program as if they had just been made. A person cannot
 //! approve such a call by itself.
 //!
+//! A child of the tool `explore` is speculative too. It ends at its write, and proposes the calls to
+//! its parent, which makes one itself or not. The temporary files of the tree are not its own.
+//!
 //! A root that is speculative does not end when its task is done, since an ended process could not
 //! be continued from where it is: it waits, and ends when it is chosen.
 //!
@@ -17,6 +20,7 @@
 
 use std::sync::Arc;
 
+use dormouse_program::ValueSchema;
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::Role;
 use dormouse_proto::process::{Exit, ExitStatus};
@@ -24,6 +28,8 @@ use dormouse_proto::record::{
     Caller, ControlFact, HoldReason, Lifetime, PendingCall, Phase, Speculation,
 };
 use dormouse_proto::tool::Answer;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::decide::Draft;
 use super::{Effect, Image, Report, State};
@@ -32,14 +38,18 @@ use super::{Effect, Image, Report, State};
 /// process is speculative too. An earlier approval of a call does not apply to it.
 #[must_use]
 pub fn with_speculation(image: Image, speculation: Speculation) -> Image {
-    match speculation {
-        Speculation::None => image,
-        Speculation::Branch => Image {
+    match (image.speculation, speculation) {
+        // A child stays one of its parent, which decides about it.
+        (Speculation::Child, _) | (_, Speculation::None) => image,
+        (_, Speculation::Branch | Speculation::Child) => Image {
             speculation,
             ..image
         },
     }
 }
+
+/// Answer, in the history of a child of `explore`, to the calls that it ends at.
+const PROPOSED: &str = "Not run: this call is proposed to the parent process, which decides.";
 
 impl State {
     /// Whether the process has to be chosen among its branches before it acts outside of itself.
@@ -54,9 +64,13 @@ impl State {
         let Some(binding) = self.toolbox.find(&pending_call.tool) else {
             return false;
         };
-        self.speculation != Speculation::None
+        let is_write = match self.speculation {
+            Speculation::None => false,
+            Speculation::Branch => binding.has_effect(),
+            Speculation::Child => binding.has_effect() || binding.writes_temp_files(),
+        };
+        is_write
             && binding.access <= self.access
-            && binding.has_effect()
             && !(pending_call.started && binding.tool.makes_children())
     }
 
@@ -101,10 +115,43 @@ impl Draft {
         }
     }
 
+    /// Ends a child of `explore` that stands at its write, and proposes its calls to its parent.
+    /// Called when a decision about the calls of a turn is done.
+    pub(super) fn end_at_write(&mut self) {
+        if self.state.speculation != Speculation::Child || self.state.is_stopped() {
+            return;
+        }
+        let pending_calls = self.state.pending_calls().iter();
+        let open: Vec<_> = pending_calls.filter(|call| call.answer.is_none()).collect();
+        let is_at_write = !self.state.pending_reads.has_call_reads()
+            && open.iter().any(|call| waits_for_choice(call))
+            && open
+                .iter()
+                .all(|call| !call.started && self.state.waits_for_person(call));
+        if !is_at_write {
+            return;
+        }
+        let proposed = open.into_iter().filter(|call| waits_for_choice(call));
+        let proposal = Proposal {
+            message: self.state.last_reply(),
+            proposed_calls: proposed
+                .map(|call| ProposedCall {
+                    tool: call.tool.clone(),
+                    args: serde_json::from_str(&call.args)
+                        .unwrap_or_else(|_| Value::from(&*call.args)),
+                })
+                .collect(),
+        };
+        let proposal = serde_json::to_string(&proposal);
+        let proposal = proposal.expect("a proposal is texts and JSON values");
+        self.abandon_calls(PROPOSED);
+        self.end_process(Exit::with_result(proposal));
+    }
+
     /// Ends the speculation of a process that was chosen: what was held is judged anew, and a task
     /// that is done ends.
     pub(super) fn end_speculation(&mut self, request_id: Arc<str>) {
-        if self.state.speculation != Speculation::None {
+        if self.state.speculation == Speculation::Branch {
             let pending_calls = self.state.pending_calls().iter();
             let held = pending_calls.filter(|pending_call| waits_for_choice(pending_call));
             let held: Vec<_> = held.map(|pending_call| pending_call.call).collect();
@@ -120,6 +167,48 @@ impl Draft {
         let answer = Answer::shown("Chosen.".to_owned());
         self.schedule(Effect::AnswerHost { request_id, answer });
     }
+}
+
+/// What a child of `explore` ends with that stands at its write.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Proposal {
+    /// The text of the last reply.
+    message: Arc<str>,
+    /// The calls that would act outside of it.
+    proposed_calls: Vec<ProposedCall>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProposedCall {
+    tool: Arc<str>,
+    args: Value,
+}
+
+/// Why a child of `explore` that has ended does not win; `None` if it passes. O(n) in its message.
+pub(super) fn refusal(exit: &Exit, judge: Option<&ValueSchema>) -> Option<String> {
+    if exit.status != ExitStatus::Done {
+        return Some(format!("it ended as {}", exit.status.word()));
+    }
+    let judge = judge?;
+    let proposal = serde_json::from_str::<Proposal>(&exit.message);
+    let values = match proposal.ok().filter(|_| exit.is_result) {
+        Some(proposal) => proposal
+            .proposed_calls
+            .into_iter()
+            .map(|call| call.args)
+            .collect(),
+        None => match serde_json::from_str(exit.message.trim()) {
+            Ok(value) => vec![value],
+            Err(_) => return Some("its answer is not JSON".to_owned()),
+        },
+    };
+    let violations = values
+        .iter()
+        .filter_map(|value: &Value| judge.check(value).err());
+    let violations: Vec<_> = violations.flatten().map(|it| it.to_string()).collect();
+    (!violations.is_empty()).then(|| violations.join("; "))
 }
 
 /// Whether a call is held until its process is chosen.

@@ -155,6 +155,7 @@ impl Draft {
         }
         match handler {
             ProcessHandler::Fork { prompts, .. } => self.fork(call, prompts),
+            ProcessHandler::Explore { prompts, judge, .. } => self.explore(call, prompts, judge),
             ProcessHandler::Spawn { pending, .. } => self.spawn(call, pending),
             ProcessHandler::Goto(arguments) => self.goto(call, arguments),
             ProcessHandler::MakeCheckpoint(label) => self.make_checkpoint(call, label),
@@ -383,6 +384,7 @@ impl Draft {
         match (&self.state.phase, caller) {
             (Phase::Ready { .. }, Caller::Model) => self.call_model(),
             (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),
+            (Phase::Acting { .. }, Caller::Model) => self.end_at_write(),
             _ => {}
         }
     }
