@@ -77,9 +77,10 @@
 
 #[doc(inline)]
 pub use dormouse_actors::handle::{
-    Branch, Conversation, Events, Export, FnTool, Import, ImportedTree, Kernel, KernelBuilder,
-    LogLine, MissingPermission, PendingCalls, Position, Process, ProcessEffect, ProcessEffects,
-    ProcessInfo, Recovery, RecoveryAction, RecoveryFn, Start, Tree,
+    Branch, Candidate, Conversation, Events, Export, FnTool, Import, ImportedTree, JudgeError,
+    Kernel, KernelBuilder, LogLine, Loser, LossReason, MissingPermission, PendingCalls, Position,
+    Process, ProcessEffect, ProcessEffects, ProcessInfo, Race, RaceResult, Recovery,
+    RecoveryAction, RecoveryFn, Start, Tree,
 };
 /// Items that the expansion of [`macro@tool`] uses.
 #[doc(hidden)]
@@ -90,7 +91,8 @@ pub mod derive {
 #[doc(inline)]
 pub use dormouse_actors::{
     DescriptorView, Durability, Event, ExportFailure, Fact, HeldCall, KernelError, LoadError,
-    NameError, NotFound, ProcessError, ProcessView, StartError, StoreFailure, garbage, ports,
+    NameError, NotFound, ProcessError, ProcessView, RaceError, StartError, StoreFailure, garbage,
+    ports,
 };
 #[doc(inline)]
 pub use dormouse_content as content;
@@ -99,6 +101,7 @@ pub use dormouse_content as content;
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, ReachedLimit};
 pub use dormouse_kernel::process::{AnswerError, Question, Verdict};
+pub use dormouse_kernel::race::{Judgement, RacePolicy};
 pub use dormouse_macros::tool;
 /// The differences between two positions of processes.
 pub mod diff {
@@ -153,6 +156,8 @@ mod book {
     struct Approval;
     #[doc = include_str!("../docs/limits.md")]
     struct Limits;
+    #[doc = include_str!("../docs/speculation.md")]
+    struct Speculation;
     #[doc = include_str!("../docs/alarms.md")]
     struct Alarms;
     #[doc = include_str!("../docs/confinement.md")]

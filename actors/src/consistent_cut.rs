@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use dormouse_content::Content;
 use dormouse_kernel::process::{
-    CheckpointImage, CheckpointInfo, Image, StartMode, image_of_branch, with_effects_of,
+    CheckpointImage, CheckpointInfo, Image, image_of_branch, with_effects_of, with_speculation,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::effect::EffectPolicy;
@@ -22,6 +22,7 @@ use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::clock::now_ms;
 use crate::context::KernelContext;
+use crate::handle::BranchSettings;
 use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::{Lineage, ProcessTree, RestoredProcess};
@@ -191,7 +192,7 @@ pub(crate) fn processes_at(
     context: &KernelContext,
     rows: Vec<ProcessRow>,
     cut: &ConsistentCut,
-    (start_mode, effects): (StartMode, Option<EffectPolicy>),
+    settings: BranchSettings,
 ) -> Result<Vec<RestoredProcess>, LoadError> {
     let mut processes = Vec::new();
     for row in rows {
@@ -200,8 +201,9 @@ pub(crate) fn processes_at(
         };
         let state =
             recovery::load_process(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
-        let image = with_effects_since(store, context, row.pid, state.image(), effects);
-        let image = Box::new(image_of_branch(image, now_ms(), start_mode));
+        let image = with_effects_since(store, context, row.pid, state.image(), settings.effects);
+        let image = image_of_branch(image, now_ms(), settings.start_mode);
+        let image = Box::new(with_speculation(image, settings.speculation));
         // A branch of an imported tree keeps the ids of the tree's source store.
         let import = row.branched_from.and_then(|origin| origin.import);
         let import = import.map(|import| ImportSource {

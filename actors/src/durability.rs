@@ -89,7 +89,8 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
                 ControlFact::Stopped
                 | ControlFact::Continued
                 | ControlFact::Suspended
-                | ControlFact::Released,
+                | ControlFact::Released
+                | ControlFact::SpeculationEnded,
             ) => true,
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
             | Fact::Noted { .. }

@@ -12,6 +12,7 @@ use dormouse_proto::process::ResultError;
 use tokio::task::JoinError;
 
 use crate::checkpoint::CommitError;
+use crate::handle::{JudgeError, Loser};
 use crate::ports::StoreError;
 use crate::process::tool_call::panic_text;
 use crate::recovery::LoadError;
@@ -41,6 +42,9 @@ pub enum KernelError {
     /// The model of a process cannot be reached, or it refused the request.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A race between branches has no winner.
+    #[error(transparent)]
+    Race(#[from] RaceError),
     /// The host cannot provide a file.
     #[error("{0}")]
     File(#[from] FileError),
@@ -238,6 +242,34 @@ pub enum StartError {
         /// The length of the input.
         chars: usize,
     },
+}
+
+/// Why a race between branches has no winner.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RaceError {
+    /// There are no branches, or too many. No branch was made.
+    #[error("a race has 1 to {limit} branches")]
+    Branches {
+        /// The most branches of a level.
+        limit: u32,
+    },
+    /// The judge cannot be asked. No branch was made.
+    #[error("no branch was made: {0}")]
+    Judge(JudgeError),
+    /// No branch passed. All have ended.
+    #[error("none of {} branches passed: {}", losers.len(), list_losers(losers))]
+    NonePassed {
+        /// The branches, each with the reason.
+        losers: Vec<Loser>,
+    },
+}
+
+fn list_losers(losers: &[Loser]) -> String {
+    let reasons = losers
+        .iter()
+        .map(|loser| format!("process {}: {}", loser.pid, loser.reason));
+    reasons.collect::<Vec<_>>().join("; ")
 }
 
 /// Why the store, or data in it, cannot be used.

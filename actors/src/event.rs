@@ -12,7 +12,7 @@ use dormouse_proto::budget::{Budget, Paused, RaiseSource};
 use dormouse_proto::id::{FactNumber, FdId, Pid, ProcessCallId};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::{self, ContentRef, Entry, OutputTotals, Phase};
+use dormouse_proto::record::{self, ContentRef, Entry, OutputTotals, Phase, Speculation};
 use dormouse_proto::tool::Progress;
 
 use crate::held_call::HeldCall;
@@ -220,6 +220,9 @@ pub struct ProcessView {
     /// Whether the process hibernates. The view shows its state before it hibernated, which has not
     /// changed.
     pub hibernated: bool,
+    /// Whether the process is one of several branches, and has to be chosen before it acts outside of
+    /// itself.
+    pub speculation: Speculation,
     /// The number of messages in its conversation.
     pub messages: usize,
     /// The number of messages that wait for its next turn.
@@ -306,6 +309,7 @@ impl ProcessView {
             suspended: state.is_suspended(),
             rests: state.busy_reason().is_none(),
             hibernated: false,
+            speculation: state.speculation(),
             messages: state.last_message_number(),
             waiting_messages: state.waiting_messages(),
             background_children: state.background().len() + state.reopened_children().len(),

@@ -30,7 +30,7 @@ impl HeldCall {
     fn new(pid: Pid, pending_call: &PendingCall, hold: &Hold) -> Self {
         let question = match hold.reason {
             HoldReason::Question => ask_user::question(&pending_call.args).ok(),
-            HoldReason::Rule { .. } | HoldReason::Repeats { .. } => None,
+            HoldReason::Rule { .. } | HoldReason::Repeats { .. } | HoldReason::Speculation => None,
         };
         Self {
             id: ProcessCallId {

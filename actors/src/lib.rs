@@ -39,7 +39,8 @@ mod temp_files;
 
 pub use durability::Durability;
 pub use error::{
-    ExportFailure, KernelError, NameError, NotFound, ProcessError, StartError, StoreFailure,
+    ExportFailure, KernelError, NameError, NotFound, ProcessError, RaceError, StartError,
+    StoreFailure,
 };
 pub use event::{DescriptorView, Event, Fact, ProcessView};
 pub use export::ExportSummary;

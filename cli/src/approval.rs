@@ -183,6 +183,9 @@ pub(crate) fn print_how_to_answer(calls: &[HeldCall], store: Option<&Path>) {
 fn repeats_note(call: &HeldCall) -> String {
     match &call.reason {
         HoldReason::Rule { .. } | HoldReason::Question => String::new(),
+        HoldReason::Speculation => {
+            " (of a speculative branch: it waits until its branch is chosen)".to_owned()
+        }
         HoldReason::Repeats { effect: None } => {
             " (may repeat what ran beyond the point that the process went back to)".to_owned()
         }
@@ -230,11 +233,11 @@ fn repeats_json(effect: Option<&RepeatedEffect>) -> Value {
 pub(crate) fn call_json(call: &HeldCall) -> Value {
     let rule = match &call.reason {
         HoldReason::Rule { rule } => Some(&**rule),
-        HoldReason::Question | HoldReason::Repeats { .. } => None,
+        HoldReason::Question | HoldReason::Repeats { .. } | HoldReason::Speculation => None,
     };
     let repeats = match &call.reason {
         HoldReason::Repeats { effect } => Some(repeats_json(effect.as_ref())),
-        HoldReason::Rule { .. } | HoldReason::Question => None,
+        HoldReason::Rule { .. } | HoldReason::Question | HoldReason::Speculation => None,
     };
     let question = call.question.as_ref().map(|question| {
         let schema = question.schema.as_ref().map(ValueSchema::json);

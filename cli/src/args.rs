@@ -22,6 +22,7 @@ use crate::models::Models;
 use crate::page::Page;
 use crate::permissions::Permissions;
 use crate::ps::Ps;
+use crate::race::Race;
 use crate::raise::Raise;
 use crate::resume::Resume;
 use crate::run::Run;
@@ -95,6 +96,9 @@ pub(crate) enum Command {
     /// Continue from any position of a process as new processes; the process itself does not
     /// change.
     Branch(Branch),
+    /// Make several branches of a position, of which none acts outside of itself, choose the best
+    /// one by a judge, and run it to its end.
+    Race(Race),
     /// Continue from a checkpoint as new processes.
     Restore(Restore),
     /// Write a process, or a tree, to one file, which another store can import.

@@ -67,7 +67,7 @@ pub(crate) async fn effects(args: Effects) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn effect_line(effect: &ProcessEffect) -> String {
+pub(crate) fn effect_line(effect: &ProcessEffect) -> String {
     let fact = match effect.fact {
         Some(fact) => format!("fact {fact}"),
         None => "fact -".to_owned(),
@@ -95,7 +95,7 @@ fn effect_line(effect: &ProcessEffect) -> String {
 }
 
 /// An effect as JSON. Scripts read it: `docs/fence.md`.
-fn effect_json(effect: &ProcessEffect) -> Value {
+pub(crate) fn effect_json(effect: &ProcessEffect) -> Value {
     json!({
         "call": effect.call.to_string(), "fact": effect.fact.map(|fact| fact.0),
         "tool": &*effect.tool, "access": effect.access.word(), "args": &*effect.args,

@@ -33,6 +33,7 @@ mod process_trees;
 mod progress;
 mod proxied_servers;
 mod ps;
+mod race;
 mod raise;
 mod read_rate;
 mod requirements;
@@ -98,6 +99,7 @@ async fn run_command() -> ExitCode {
         Command::Checkpoint(checkpoint) => branch::checkpoint(checkpoint).await,
         Command::Checkpoints(checkpoints) => history::checkpoints(checkpoints).await,
         Command::Branch(branch) => branch::branch(branch).await,
+        Command::Race(race) => race::race(race).await,
         Command::Restore(restore) => branch::restore(restore).await,
         Command::Export(export) => export::export(export).await,
         Command::Import(import) => export::import(import).await,

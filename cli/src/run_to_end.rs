@@ -378,7 +378,7 @@ fn code_of_results(results: &[(Pid, RootOutcome)], sleepers: &Sleepers) -> ExitC
 
 /// Shuts down after a signal: the store keeps what is durable, and running commands are ended. A
 /// second signal does not wait for that.
-async fn shut_down_early(
+pub(crate) async fn shut_down_early(
     kernel: Kernel,
     events: EventPrinter,
     store: Option<&Path>,

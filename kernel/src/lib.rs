@@ -13,7 +13,7 @@
 //! * [`table`], [`syscall`]: the descriptor table of a process and the tools that work on it.
 //! * [`budget`], [`permits`], [`memory`], [`temp_files`]: accounts, the queue for model calls,
 //!   cache eviction, and the files that a tree of processes shares.
-//! * [`schedule`]: times of alarms.
+//! * [`schedule`]: times of alarms. [`race`]: which of several branches wins.
 //! * [`journal`], [`retention`], [`inventory`], [`export`]: what a store and its readers need to
 //!   know of records.
 //!
@@ -44,8 +44,8 @@
 //! ```
 
 pub use dormouse_machine::{
-    budget, inventory, journal, memory, permits, process, references, retention, schedule, table,
-    temp_files,
+    budget, inventory, journal, memory, permits, process, race, references, retention, schedule,
+    table, temp_files,
 };
 
 pub mod export;

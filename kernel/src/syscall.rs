@@ -14,6 +14,7 @@ pub mod create_temp_file;
 pub mod delete_fd_section;
 pub mod delete_temp_file;
 pub mod diff_fd;
+pub mod explore;
 pub mod fd_to_file;
 pub mod fork;
 mod form;
@@ -116,6 +117,7 @@ pub static TOOLS: &[Tool] = &[
     list_fd_sections::TOOL,
     delete_fd_section::TOOL,
     fork::TOOL,
+    explore::TOOL,
     spawn::TOOL,
     goto::TOOL,
     checkpoint_process::TOOL,

@@ -25,10 +25,11 @@ const TOOLS: [&str; 3] = ["look", "write", "bash"];
 const HOUR_MS: u64 = 3_600_000;
 
 /// A process with the read tool `look`, and the tools `write` and `bash`, which write.
-fn process(ask: &str) -> State {
+pub(crate) fn process(ask: &str) -> State {
     let text = format!(
         "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"look\", \"write\", \
-         \"bash\", \"ask_user\", \"goto\", \"read_fd\", {{ name = \"fork\", access = \"write\" }}]\n{ask}"
+         \"bash\", \"ask_user\", \"goto\", \"read_fd\", {{ name = \"fork\", access = \"write\" }}, \
+         {{ name = \"explore\", access = \"write\" }}]\n{ask}"
     );
     let compiled = compile(
         Path::new("p.toml"),

@@ -182,6 +182,9 @@ pub enum HoldReason {
         /// The effect that it repeats; `None` if the effects beyond that point are not known.
         effect: Option<RepeatedEffect>,
     },
+    /// The process is speculative ([`Speculation`]), and the call acts outside of it. No person
+    /// approves such a call: it goes on if its branch is chosen.
+    Speculation,
 }
 
 /// An effect that a held call repeats.
@@ -295,6 +298,23 @@ pub struct Image<C: Clone> {
     /// How limits hold the process up.
     #[serde(default)]
     pub pausing: Pausing,
+    /// Whether the process is a branch that has to win before it may write.
+    #[serde(default)]
+    pub speculation: Speculation,
+}
+
+/// Whether a process may act outside of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Speculation {
+    /// The process is no speculative one.
+    #[default]
+    None,
+    /// The process is one of several branches of a point. Each call of its model that acts outside
+    /// of it is held until the host chooses this branch.
+    Branch,
+    /// The process is a child of the tool `explore`. It ends at the first call of its model that acts
+    /// outside of it or writes a temporary file, and proposes it to its parent.
+    Child,
 }
 
 /// A child that had ended, was opened again, and runs in the background.
@@ -536,6 +556,7 @@ impl<C: Clone> Image<C> {
             reopened_children: self.reopened_children,
             effects,
             pausing: self.pausing,
+            speculation: self.speculation,
         })
     }
 }

@@ -60,11 +60,13 @@ pub(crate) enum Defect {
     ForgetsAPauseAbove,
     /// A process that comes back is not paused any more, though no limit was raised.
     ForgetsItsPause,
+    /// A branch that has not won goes on as if it had.
+    ForgetsThatItIsSpeculative,
 }
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 28] = [
+    pub(crate) const ALL: [(Self, &'static str); 29] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -93,5 +95,6 @@ impl Defect {
         (Self::ForgetsWhatLiesBeyond, "FENCE-1"),
         (Self::ForgetsAPauseAbove, "PAUSE-1"),
         (Self::ForgetsItsPause, "PAUSE-1"),
+        (Self::ForgetsThatItIsSpeculative, "SPEC-1"),
     ];
 }

@@ -254,6 +254,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
             HostRequest::Cancel => "host_gave_up",
             HostRequest::CancelAlarm(_) => "host_cancelled_alarm",
             HostRequest::SetEffectPolicy(_) => "effect_policy_set",
+            HostRequest::EndSpeculation => "chosen",
             HostRequest::Goto { .. } => "sent_back",
             HostRequest::Raise { .. } => "raised",
             HostRequest::RaiseShare { .. } => "share_raised",
@@ -321,6 +322,7 @@ pub(crate) fn request_id(input: &Input) -> Option<Arc<str>> {
                 | HostRequest::SetEffectPolicy(_)
                 | HostRequest::Raise { .. }
                 | HostRequest::RaiseShare { .. }
+                | HostRequest::EndSpeculation
                 | HostRequest::Restore(_),
         } => Some(request_id.clone()),
         _ => None,

@@ -224,12 +224,16 @@ impl World {
             return;
         }
         let (pid, call, reason) = held[self.random.index(held.len())].clone();
+        if reason == HoldReason::Speculation && self.random.percent(80) {
+            return self.choose(pid);
+        }
         let is_question = reason == HoldReason::Question;
         let is_repeated = matches!(reason, HoldReason::Repeats { effect: Some(_) });
         let verdict = match self.random.below(10) {
             0 => Verdict::Refuse {
                 why: "not now".to_owned(),
             },
+            _ if reason == HoldReason::Speculation => Verdict::Recall,
             1..8 if is_question => Verdict::Answer {
                 value: "yes".into(),
             },
@@ -334,6 +338,19 @@ impl World {
         );
     }
 
+    /// A branch wins.
+    fn choose(&mut self, pid: Pid) {
+        let (request_id, request) = (self.new_ticket(), HostRequest::EndSpeculation);
+        self.chosen.insert(pid);
+        self.tell(
+            pid,
+            Input::Host {
+                request_id,
+                request,
+            },
+        );
+    }
+
     fn send_back(&mut self, pid: Pid) {
         let (request_id, message) = (self.new_ticket(), self.words(pid));
         let position = format!("msg:{}", 1 + self.random.below(8));
@@ -426,6 +443,9 @@ impl World {
         for pid in self.supervisor.table.living() {
             self.ask_supervisor(SupervisorMessage::Resume { pid });
             self.signal(pid, Signal::Continue);
+            if self.speculative.contains(&pid) && self.random.percent(50) {
+                self.choose(pid);
+            }
         }
         let limits = self
             .running

@@ -24,6 +24,7 @@ pub(crate) mod plain_files;
 mod progress;
 mod provenance;
 mod reopening;
+mod speculation;
 
 use dormouse_kernel::process::{Effect, Fact, State};
 
@@ -76,6 +77,7 @@ impl World {
             self.fd_1(pid, number, fact)?;
             self.call_1(pid, number, fact)?;
             self.held_1(before, &running.state, fact)?;
+            self.spec_1(before, &running.state, fact)?;
             self.fd_3(pid, fact)?;
             self.pages_of(fact)?;
             self.xml_1(before, &running.state, fact)?;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use dormouse_content::ReadQuota;
 use dormouse_kernel::process::{
     Completion, Decision, Effect, Fact, Input, Read, Reopening, Signal, State, Work, decide,
-    evolve, image_of_copy, with_effects_of,
+    evolve, image_of_copy, with_effects_of, with_speculation,
 };
 use dormouse_proto::effect::RepeatRule;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{Phase, Speculation};
 use dormouse_proto::tool::{ExternalTool, ToolPolicy};
 
 use crate::defect::Defect;
@@ -488,6 +488,11 @@ impl World {
         let known = present.as_ref().map_or(0, |(_, last)| *last);
         let image = with_effects_of(state.image(), effects, None);
         let image = image_of_copy(image, self.time_ms());
+        let speculation = match self.random.percent(30) {
+            true => Speculation::Branch,
+            false => Speculation::None,
+        };
+        let image = with_speculation(image, speculation);
         self.note_copy(from, at, &image, known);
         let message = SupervisorMessage::Start {
             program: state.program().clone(),

@@ -181,6 +181,7 @@ impl World {
         }
         for created in &new_processes {
             self.check_birth(created)?;
+            self.note_speculation(created.row.pid, created.image.speculation);
             let image = encode_image((*created.image).clone(), &mut entries);
             entries.push(Entry::Created {
                 row: created.row.clone(),

@@ -6,7 +6,7 @@ use dormouse_kernel::program::Program;
 use dormouse_proto::budget::{Change, Pausing};
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::record::{
-    AlarmFact, CallFact, DescriptorFact, EffectPlace, Entry, Gate, Phase,
+    AlarmFact, CallFact, DescriptorFact, EffectPlace, Entry, Gate, Phase, Speculation,
 };
 use dormouse_proto::tool::Answer;
 
@@ -141,6 +141,15 @@ impl World {
                     }
                 }
                 image
+            }
+            (Defect::ForgetsThatItIsSpeculative, Input::Completed { .. })
+                if state.speculation() != Speculation::None
+                    && matches!(state.phase(), Phase::Thinking { .. }) =>
+            {
+                Image {
+                    speculation: Speculation::None,
+                    ..state.image()
+                }
             }
             _ => return None,
         };

@@ -55,6 +55,10 @@ pub(crate) struct World {
     /// Children whose parents were asked for a larger share, what each limit is to be raised by, and
     /// the limits before, by the request.
     pub(crate) raises: BTreeMap<Arc<str>, (Pid, Budget, Budget)>,
+    /// The processes that were born as speculative branches.
+    pub(crate) speculative: BTreeSet<Pid>,
+    /// Those of them that the host has chosen.
+    pub(crate) chosen: BTreeSet<Pid>,
     /// What each process did outside of itself.
     pub(crate) deeds: BTreeMap<Pid, Vec<Deed>>,
     pub(crate) deeds_of_copies: BTreeMap<CopyKey, Vec<Deed>>,
@@ -102,6 +106,8 @@ impl World {
             ledgers: BTreeMap::new(),
             approved: BTreeSet::new(),
             raises: BTreeMap::new(),
+            speculative: BTreeSet::new(),
+            chosen: BTreeSet::new(),
             deeds: BTreeMap::new(),
             deeds_of_copies: BTreeMap::new(),
             refused: BTreeSet::new(),

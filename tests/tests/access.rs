@@ -18,7 +18,7 @@ const LEVELS: [Access; 3] = [Access::Read, Access::Write, Access::Admin];
 
 /// What each tool needs where a program says nothing else, and so what a process without it cannot
 /// do.
-const NEEDED: [(&str, Access); 30] = [
+const NEEDED: [(&str, Access); 31] = [
     ("read_fd", Access::Read),
     ("search_fd", Access::Read),
     ("diff_fd", Access::Read),
@@ -31,6 +31,7 @@ const NEEDED: [(&str, Access); 30] = [
     ("list_fd_sections", Access::Read),
     ("delete_fd_section", Access::Read),
     ("fork", Access::Admin),
+    ("explore", Access::Admin),
     ("spawn", Access::Admin),
     ("goto", Access::Write),
     ("checkpoint_process", Access::Admin),

@@ -71,7 +71,7 @@ test lines ... ok
 ";
 
 /// The calls that are shown, in this order: later ones find what earlier ones left.
-const CALLS: [(&str, &str); 33] = [
+const CALLS: [(&str, &str); 34] = [
     ("read_fd", r#"{"fd": "fd:1", "page": 2}"#),
     (
         "read_fd",
@@ -131,6 +131,10 @@ const CALLS: [(&str, &str); 33] = [
         r#"{"temp_file_id": "temp:1", "content": "nothing left\n", "version": 2}"#,
     ),
     ("delete_temp_file", r#"{"temp_file_id": "temp:1"}"#),
+    (
+        "explore",
+        r#"{"prompts": ["Repair the test.", "Repair the code."], "judge": {"type": "object", "required": ["file_path"]}}"#,
+    ),
     ("checkpoint_process", r#"{"label": "before the repair"}"#),
     ("list_checkpoints", "{}"),
     (
@@ -142,6 +146,9 @@ const CALLS: [(&str, &str); 33] = [
 
 /// A question, which only the model of a process can ask.
 const ASK: &str = r#"{"question": "Repair the test or the code?", "choices": ["test", "code"]}"#;
+
+/// What a child of an exploration proposes.
+const REPAIR: &str = r#"{"fd": "fd:2", "file_path": "parser.rs"}"#;
 
 /// The tools that the program of the examples enables: `submit_result` needs not be enabled.
 fn enabled_tools() -> impl Iterator<Item = &'static Tool> {
@@ -181,12 +188,16 @@ async fn answer(request: Request, waited_for: Arc<Notify>) -> Result<Reply, Mode
     if let Some(args) = asked.strip_prefix("Submit ") {
         return Ok(asks(&[("submit_result", args)]));
     }
+    if asked.contains("Repair the code.") {
+        return Ok(asks(&[("fd_to_file", REPAIR)]));
+    }
     if asked.contains("Watch the build.") {
         waited_for.notified().await;
     }
     Ok(says(match asked {
         asked if asked.contains("Count the warnings.") => "There is one warning.",
         asked if asked.contains("Count the failed tests.") => "One test failed: numbers.",
+        asked if asked.contains("Repair the test.") => "The test is right.",
         asked if asked.contains("Is the repair complete?") => "It is: no test fails.",
         asked if asked.contains("Watch the build.") => "The build is green.",
         asked if asked.contains("Summarize") => "A build with one error; the test numbers fails.",

@@ -4,13 +4,18 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 
+use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{
-    CheckpointImage, HostRequest, Input, StartMode, image_of_copy, with_effects_of, with_start_mode,
+    CheckpointImage, HostRequest, Image, Input, StartMode, image_of_copy, with_effects_of,
+    with_speculation, with_start_mode,
 };
+use dormouse_kernel::program::Program;
+use dormouse_proto::budget::Budget;
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::Origin;
+use dormouse_proto::record::Speculation;
 use dormouse_proto::tool::Answer;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -62,8 +67,28 @@ impl From<CheckpointId> for Position {
 pub struct Branch {
     kernel: Kernel,
     source: BranchSource,
-    start_mode: StartMode,
-    effects: Option<EffectPolicy>,
+    settings: BranchSettings,
+}
+
+/// How the processes of a branch begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BranchSettings {
+    pub(crate) start_mode: StartMode,
+    /// What happens to calls that repeat an effect beyond the point.
+    pub(crate) effects: Option<EffectPolicy>,
+    pub(crate) speculation: Speculation,
+    /// What the requested process may use from the point on, in addition to what it has used.
+    pub(crate) budget: Option<Budget>,
+}
+
+impl BranchSettings {
+    /// The processes run, and are bounded by nothing but their programs.
+    pub(crate) const RUNNING: Self = Self {
+        start_mode: StartMode::Running,
+        effects: None,
+        speculation: Speculation::None,
+        budget: None,
+    };
 }
 
 #[derive(Debug)]
@@ -76,7 +101,7 @@ impl Branch {
     /// Creates the processes stopped: the host can send them other input, or return them to an
     /// earlier position, before it continues them ([`Tree::cont`]).
     pub fn stopped(mut self) -> Self {
-        self.start_mode = StartMode::Stopped;
+        self.settings.start_mode = StartMode::Stopped;
         self
     }
 
@@ -85,7 +110,29 @@ impl Branch {
     /// compare what follows name one: [`Recorded`](EffectPolicy::Recorded) does nothing twice. If
     /// none is named, the policies of the programs hold.
     pub fn effects(mut self, policy: EffectPolicy) -> Self {
-        self.effects = Some(policy);
+        self.settings.effects = Some(policy);
+        self
+    }
+
+    /// Makes the branch speculative: a call of one of its models that acts outside of its process is
+    /// held ([`HoldReason::Speculation`]) before it begins, and nobody can approve it alone. The
+    /// process stands at its write, where the call can be looked at. [`Process::choose`] ends the
+    /// speculation; [`Tree::kill`] gives the branch up. A branch or a copy of a speculative process
+    /// is speculative too. [`Kernel::race`] makes several such branches and chooses one.
+    ///
+    /// Temporary files belong to the branch, so calls that change them are not held. A root that is
+    /// done does not end, but waits to be chosen. Calls of the host itself are not held.
+    ///
+    /// [`HoldReason::Speculation`]: dormouse_proto::record::HoldReason::Speculation
+    pub fn speculative(mut self) -> Self {
+        self.settings.speculation = Speculation::Branch;
+        self
+    }
+
+    /// Limits what the process and its descendants may use from the position on. Limits that they
+    /// have already stay.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.settings.budget = Some(budget);
         self
     }
 
@@ -93,8 +140,7 @@ impl Branch {
         let Self {
             kernel,
             source,
-            start_mode,
-            effects,
+            settings,
         } = self;
         let mut guard = None;
         let (pid, cut) = match source {
@@ -131,13 +177,9 @@ impl Branch {
                     pid,
                     checkpoint: id,
                 })?;
-                kernel.copy_at(pid, Some(at), (start_mode, effects)).await
+                kernel.copy_at(pid, Some(at), settings).await
             }
-            cut => {
-                kernel
-                    .branch_tree(pid, cut, guard, (start_mode, effects))
-                    .await
-            }
+            cut => kernel.branch_tree(pid, cut, guard, settings).await,
         }
     }
 }
@@ -192,8 +234,7 @@ impl Kernel {
         Branch {
             kernel: self.clone(),
             source: BranchSource::Branch(pid, at.into()),
-            start_mode: StartMode::Running,
-            effects: None,
+            settings: BranchSettings::RUNNING,
         }
     }
 
@@ -206,8 +247,7 @@ impl Kernel {
         Branch {
             kernel: self.clone(),
             source: BranchSource::Restore(checkpoint),
-            start_mode: StartMode::Running,
-            effects: None,
+            settings: BranchSettings::RUNNING,
         }
     }
 
@@ -228,7 +268,7 @@ impl Kernel {
             Some(fact) => Some(self.end_of_commit(from, fact).await?),
             None => None,
         };
-        self.copy_at(from, at, (StartMode::Running, None)).await
+        self.copy_at(from, at, BranchSettings::RUNNING).await
     }
 
     /// The last fact of a process in the commit that holds `fact`.
@@ -259,7 +299,7 @@ impl Kernel {
         &self,
         from: Pid,
         at: Option<FactNumber>,
-        (start_mode, effects): (StartMode, Option<EffectPolicy>),
+        settings: BranchSettings,
     ) -> Result<Process, KernelError> {
         let loaded = self.load_process(from, at, LoadPurpose::Run).await?;
         let program = loaded.state.program().clone();
@@ -267,8 +307,10 @@ impl Kernel {
         // The state may be one of the past: what the original did since lies beyond it.
         let origin = self.load_process(from, None, LoadPurpose::Inspect).await;
         let origin = origin.as_ref().ok().map(|origin| origin.state.effects());
-        let image = with_effects_of(loaded.state.image(), origin, effects);
-        let image = with_start_mode(image_of_copy(image, now_ms()), start_mode);
+        let image = with_effects_of(loaded.state.image(), origin, settings.effects);
+        let image = with_start_mode(image_of_copy(image, now_ms()), settings.start_mode);
+        let image = with_speculation(image, settings.speculation);
+        let image = self.with_budget(&program, image, settings.budget)?;
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
     }
@@ -317,7 +359,7 @@ impl Kernel {
         pid: Pid,
         cut: BranchCut,
         guard: Option<CheckpointGuard>,
-        (start_mode, effects): (StartMode, Option<EffectPolicy>),
+        settings: BranchSettings,
     ) -> Result<Process, KernelError> {
         let top_pid = match &cut {
             BranchCut::Checkpoint(checkpoint) => checkpoint.pid,
@@ -342,15 +384,19 @@ impl Kernel {
             let ProcessTree { root, rows, .. } = process_tree;
             let temp_files = consistent_cut::temp_files_at(store, context, root, &cut)?;
             Ok((
-                consistent_cut::processes_at(store, context, rows, &cut, (start_mode, effects))?,
+                consistent_cut::processes_at(store, context, rows, &cut, settings)?,
                 temp_files,
             ))
         });
-        let (processes, temp_files) = read.await?;
+        let (mut processes, temp_files) = read.await?;
         let requested_index = processes
             .iter()
             .position(|process| process.row.pid == pid)
             .ok_or(NotFound::Process(pid))?;
+        if let Some(requested) = processes.get_mut(requested_index) {
+            let image = Image::clone(&requested.image);
+            *requested.image = self.with_budget(&requested.program, image, settings.budget)?;
+        }
         // The commit of the new processes drops the checkpoint, if it succeeds.
         let guard = temporary.into_guard();
         let drop_checkpoint = guard.as_ref().map(|guard| guard.id);
@@ -369,6 +415,24 @@ impl Kernel {
                 Err(error)
             }
         }
+    }
+
+    /// The image with what the process may use from now on.
+    fn with_budget(
+        &self,
+        program: &Program,
+        mut image: Image,
+        budget: Option<Budget>,
+    ) -> Result<Image, KernelError> {
+        let Some(budget) = budget else {
+            return Ok(image);
+        };
+        if budget.cost_nanos.is_some() {
+            program.check_prices(&self.context.host_context.prices)?;
+        }
+        let account = Account::new(image.budget, image.usage);
+        image.budget = account.with_further(&budget).ledger();
+        Ok(image)
     }
 
     /// Creates processes. Returns the requested one, and the pids of all.

@@ -358,25 +358,8 @@ impl Process {
     /// [`KernelError::Model`] if the model cannot be reached,
     /// [`StoreFailure::Load`](crate::StoreFailure::Load), [`KernelError::Closed`].
     pub async fn count_tokens(&self) -> Result<TokenCount, KernelError> {
-        let (reply, copy) = oneshot::channel();
-        let message = RunMessage::Copy {
-            pid: self.pid,
-            reply,
-        };
-        self.kernel.cast(message)?;
+        let state = self.present_state().await?;
         let context = &self.kernel.context;
-        let state = match copy.await {
-            Ok(ProcessCopy { program, image, .. }) => {
-                State::from_image(self.pid, program, context.host_context.clone(), *image)
-                    .expect("the image of a process that runs is valid")
-            }
-            Err(_) => {
-                self.kernel
-                    .load_process(self.pid, None, LoadPurpose::Inspect)
-                    .await?
-                    .state
-            }
-        };
         let choice = state.model();
         let model = context.model(state.program(), choice)?;
         let mut request = state.request();
@@ -390,6 +373,61 @@ impl Process {
             )
         };
         Ok(counting.await.map_err(deadline_error)??)
+    }
+
+    /// The state of the process after its last durable fact: from memory if it runs, otherwise from
+    /// its journal.
+    pub(super) async fn present_state(&self) -> Result<State, KernelError> {
+        let (reply, copy) = oneshot::channel();
+        let message = RunMessage::Copy {
+            pid: self.pid,
+            reply,
+        };
+        self.kernel.cast(message)?;
+        let host_context = self.kernel.context.host_context.clone();
+        match copy.await {
+            Ok(ProcessCopy { program, image, .. }) => {
+                let state = State::from_image(self.pid, program, host_context, *image);
+                Ok(state.expect("the image of a process that runs is valid"))
+            }
+            Err(_) => {
+                let loaded = self
+                    .kernel
+                    .load_process(self.pid, None, LoadPurpose::Inspect);
+                Ok(loaded.await?.state)
+            }
+        }
+    }
+
+    /// Chooses a speculative process ([`Branch::speculative`](super::Branch::speculative)), with all
+    /// processes of its tree: they are speculative no more. The calls that were held for that reason
+    /// are judged by the fence and by the rules of the program, and run unless these hold them. A
+    /// task that is done ends. Nothing happens to a process that is not speculative. A process that
+    /// is not loaded is loaded and runs.
+    ///
+    /// # Errors
+    /// [`NotFound::Process`](crate::NotFound::Process),
+    /// [`ProcessError::Busy`](crate::ProcessError::Busy), and
+    /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered) if it was not made durable in a
+    /// process of the tree. It can be repeated.
+    pub async fn choose(&self) -> Result<(), KernelError> {
+        let root = self.kernel.process_tree(self.pid).await?.root;
+        for row in self.kernel.process_tree(root).await?.rows {
+            if row.exit.is_some() {
+                continue;
+            }
+            let process = self.kernel.process(row.pid).await?;
+            let request = |request_id| Input::Host {
+                request_id,
+                request: HostRequest::EndSpeculation,
+            };
+            match process.request_answer(request).await {
+                // It ended meanwhile.
+                Err(KernelError::Process(ProcessError::Ended(_))) => {}
+                chosen => drop(chosen?),
+            }
+        }
+        Ok(())
     }
 
     /// The subscriptions to the view and the exit of the process. They outlive the actor of the

@@ -13,6 +13,7 @@ use super::kernel::ProcessInfo;
 /// A process that runs again resumes its work: a pending model call is made again, a tool call in
 /// flight only if that is harmless. A process that had hibernated has no work: it is loaded, and
 /// hibernates again in time. A process that only waits for an alarm is not loaded before it is due.
+/// A speculative branch is held in any case, since its race ended with the kernel.
 /// All other processes are held, and their alarms do not fire: they are listed, and loaded by
 /// [`Kernel::resume`](super::Kernel::resume), by an input, or by a parent that looks for them.
 ///

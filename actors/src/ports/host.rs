@@ -51,6 +51,24 @@ pub trait Host: Send + Sync + 'static {
     /// call with the reason.
     fn command(&self, command: &Command) -> Arc<dyn Tool>;
 
+    /// Runs a command once for the host itself, with `input` as its standard input, under the same
+    /// permissions as [`command`](Self::command). Its output goes into `out`. The default refuses
+    /// every command.
+    ///
+    /// # Errors
+    /// The command is not permitted, cannot be started, or failed.
+    fn run_with_input(
+        &self,
+        command: &Command,
+        input: Bytes,
+        out: OutputSink,
+    ) -> BoxFuture<'static, Result<(), ToolError>> {
+        drop((input, out));
+        let name = &command.name;
+        let refusal = format!("this kernel's host runs no commands of its own, and so not {name}.");
+        std::future::ready(Err(refusal.into())).boxed()
+    }
+
     /// Starts a tool server, with the variables of its declaration filled in. The default refuses
     /// every server.
     ///

@@ -307,7 +307,7 @@ impl Supervisor {
     }
 
     /// Leaves a new process unloaded, unless an input for it arrived in the meantime.
-    fn leave_unloaded(&mut self, pid: Pid) {
+    pub(super) fn leave_unloaded(&mut self, pid: Pid) {
         self.table.set_run_state(pid, RunState::Held);
         if self.table.has_pending_input(pid) {
             self.wake(pid);

@@ -31,11 +31,14 @@ impl Supervisor {
         self.load_next_processes();
     }
 
-    /// Starts the next loads after a journal was read, or could not be read.
-    pub(super) fn on_recovery_load_finished(&mut self, pid: Pid) {
-        if self.recovery_queue.loading_pids.remove(&pid) {
+    /// Starts the next loads after a journal was read, or could not be read. Returns whether it was
+    /// read because the kernel was opened.
+    pub(super) fn on_recovery_load_finished(&mut self, pid: Pid) -> bool {
+        let is_recovery = self.recovery_queue.loading_pids.remove(&pid);
+        if is_recovery {
             self.load_next_processes();
         }
+        is_recovery
     }
 
     fn load_next_processes(&mut self) {

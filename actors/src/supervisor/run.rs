@@ -7,6 +7,7 @@ use dormouse_kernel::process::Verdict;
 use dormouse_proto::budget::Budget;
 use dormouse_proto::id::{Pid, ProcessCallId};
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow, Waiting};
+use dormouse_proto::record::Speculation;
 use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorId};
 use tokio::time::Instant;
@@ -174,8 +175,9 @@ impl Supervisor {
     /// the process is held: a later attempt may succeed, for instance with another tool or a
     /// repaired disk.
     async fn on_loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
-        self.on_recovery_load_finished(pid);
+        let is_recovery = self.on_recovery_load_finished(pid);
         match result.map_err(KernelError::from) {
+            Ok(loaded) if is_recovery && self.is_unjudged(&loaded) => self.leave_unloaded(pid),
             Ok(loaded) => self.start_actor(*loaded, None).await,
             Err(error) => {
                 let waiting = self.table.take_run_waiters(pid);
@@ -188,6 +190,14 @@ impl Supervisor {
                 });
             }
         }
+    }
+
+    /// Whether nobody asked for this process, and it is a branch whose race ended with its kernel:
+    /// nobody judges it any more.
+    fn is_unjudged(&self, Loaded { pid, state, .. }: &Loaded) -> bool {
+        state.speculation() == Speculation::Branch
+            && !self.table.has_pending_input(*pid)
+            && !self.table.has_run_waiters(*pid)
     }
 
     fn copy(&self, pid: Pid, reply: CopyReply) {

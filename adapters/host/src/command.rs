@@ -29,9 +29,11 @@ mod run_tests;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 
+use std::io::Write;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dormouse_actors::ports::{OutputSink, Tool, ToolError};
 use dormouse_proto::command::Command;
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
@@ -83,17 +85,32 @@ impl Tool for CommandTool {
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         let (command, launcher) = (Arc::clone(&self.command), Arc::clone(&self.launcher));
         async move {
-            let outcome = call(&command, &launcher, &args, &out).await;
+            let outcome = call(&command, &launcher, (&args, Stdio::null()), &out).await;
             outcome.map_err(|error| format!("{}: {error}", command.name).into())
         }
         .boxed()
     }
 }
 
+/// Runs a command without arguments of a model, with this standard input. A command that does not
+/// read all of it is not disturbed by the rest.
+pub(crate) async fn run_with_input(
+    command: Command,
+    launcher: Arc<Launcher>,
+    input: Bytes,
+    out: OutputSink,
+) -> Result<(), ToolError> {
+    let (reader, mut writer) = std::io::pipe()
+        .map_err(|error| format!("{}: there is no pipe for its input: {error}", command.name))?;
+    // A command that ends without reading closes the pipe, and the rest is dropped.
+    tokio::task::spawn_blocking(move || drop(writer.write_all(&input)));
+    call(&command, &launcher, ("{}", reader.into()), &out).await
+}
+
 async fn call(
     command: &Command,
     launcher: &Launcher,
-    args: &str,
+    (args, stdin): (&str, Stdio),
     out: &OutputSink,
 ) -> Result<(), ToolError> {
     let arguments = Arguments::read(args, &command.parameters)?;
@@ -103,7 +120,7 @@ async fn call(
         env: launcher.permitted_variables(&command.env)?,
         access: command.policy.access,
         limits: command.limits,
-        stdin: Stdio::null(),
+        stdin,
         folder: None,
     })?;
     run::run(prepared, command.policy.output_cap_bytes, out).await

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{CappedBytes, FileUse, Host, HostError, ServerChild, Tool};
+use dormouse_actors::ports::{
+    CappedBytes, FileUse, Host, HostError, OutputSink, ServerChild, Tool, ToolError,
+};
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
 use dormouse_proto::server::{ServerCommand, ServerValue};
 use futures_util::future::{BoxFuture, FutureExt};
 
-use crate::command::{CommandTool, Launcher, parse_env_file, start_server};
+use crate::command::{CommandTool, Launcher, parse_env_file, run_with_input, start_server};
 use crate::files::Files;
 use crate::permissions::Permissions;
 use crate::sealed::Sealed;
@@ -101,6 +103,16 @@ impl Host for LocalHost {
             command.clone(),
             Arc::clone(&self.launcher),
         ))
+    }
+
+    fn run_with_input(
+        &self,
+        command: &Command,
+        input: Bytes,
+        out: OutputSink,
+    ) -> BoxFuture<'static, Result<(), ToolError>> {
+        let launcher = Arc::clone(&self.launcher);
+        run_with_input(command.clone(), launcher, input, out).boxed()
     }
 
     fn start_server(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {

@@ -81,6 +81,11 @@ fn the_walk_with_the_fence_does_what_it_says() {
 }
 
 #[test]
+fn the_walk_with_races_does_what_it_says() {
+    assert_eq!(run_chapter("docs/speculation.md"), (5, 4));
+}
+
+#[test]
 fn the_walk_with_alarms_does_what_it_says() {
     let (ran, compared) = run_chapter("docs/alarms.md");
     assert_eq!((ran, compared), (3, 2));

@@ -414,6 +414,28 @@ impl Account {
         }
     }
 
+    /// The account with lower limits: from now on, at most `budget` is used in addition to what has
+    /// been used, and not more than the limits before allow.
+    #[must_use]
+    pub fn with_further(mut self, budget: &Budget) -> Self {
+        for amount in Amount::ALL {
+            let Some(further) = budget.limit(amount) else {
+                continue;
+            };
+            let so_far = match amount {
+                Amount::WallTime => self.ran_ms,
+                // Limits of what lives at one time: nothing of them is used up.
+                Amount::Processes | Amount::Depth => 0,
+                _ => self.used(amount).saturating_add(self.reserved(amount)),
+            };
+            let limit = so_far.saturating_add(further);
+            let before = self.limits.limit(amount);
+            let lower = before.map_or(limit, |before| before.min(limit));
+            self.limits = self.limits.with(amount, Some(lower));
+        }
+        self
+    }
+
     pub(crate) fn add_usage(&mut self, usage: Usage) {
         self.own_usage += usage;
     }

@@ -74,6 +74,7 @@ pub mod journal;
 pub mod memory;
 pub mod permits;
 pub mod process;
+pub mod race;
 pub mod references;
 pub mod retention;
 pub mod schedule;

@@ -25,6 +25,7 @@
 //! * HELD-1: no held call begins unanswered, and an answer applies to one call of one process.
 //! * FENCE-1: no effect beyond a point that a process went back to is done again, unless a policy or
 //!   a person said so.
+//! * SPEC-1: no call of a model acts outside of a process that is speculative.
 //! * ALARM-1: a time of an alarm is reported once.
 //! * REOPEN-1: an ended process runs only after one fact that opened it again, and its parent hears
 //!   of each of its ends once.
@@ -73,6 +74,7 @@ mod result;
 mod resume;
 mod server_output;
 mod spawn;
+mod speculation;
 mod state;
 mod toolbox;
 mod tools;
@@ -112,6 +114,7 @@ pub use read::{Read, ReadResult};
 pub use reopening::{EndedChild, EndedProcess, Reopening, ReopeningError, check_exit};
 pub use reply::PlacedReply;
 pub use spawn::NewChild;
+pub use speculation::with_speculation;
 pub use state::{State, StateError};
 pub use toolbox::{Attendance, HostContext, HostTool, Tools};
 pub use turn_end::{InputProgress, TurnEnd, TurnSearch};

@@ -39,7 +39,7 @@ use crate::process::{
 };
 use crate::table::{Table, View, in_default_form};
 use dormouse_content::{Content, ReadQuota, Unreadable};
-use dormouse_program::Program;
+use dormouse_program::{Program, ValueSchema};
 
 /// A call of a descriptor tool.
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +153,15 @@ pub enum ProcessHandler {
         /// Number of children of a checked call. Called whenever a child ends.
         count: fn(&str) -> usize,
     },
+    /// Continue as several speculative processes, and take over what the best one proposes.
+    Explore {
+        /// Reads the prompt of each child, as for `Fork`.
+        prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
+        /// Number of children of a checked call. Called whenever a child ends.
+        count: fn(&str) -> usize,
+        /// Reads the schema that judges; `None` if the first child that is done wins.
+        judge: fn(&str) -> Result<Option<ValueSchema>, Refusal>,
+    },
     /// Start a process of a linked program.
     Spawn {
         /// Checks a call. Runs as a read.
@@ -248,7 +257,11 @@ impl Tool {
     pub(crate) fn makes_children(&self) -> bool {
         matches!(
             self.handler,
-            Handler::Process(ProcessHandler::Fork { .. } | ProcessHandler::Spawn { .. })
+            Handler::Process(
+                ProcessHandler::Fork { .. }
+                    | ProcessHandler::Explore { .. }
+                    | ProcessHandler::Spawn { .. }
+            )
         )
     }
 }

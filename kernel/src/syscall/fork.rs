@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_proto::tool::Access;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -24,7 +25,7 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Process(ProcessHandler::Fork { prompts, count }),
 };
 
-const PROMPTS: &str = "prompts";
+pub(super) const PROMPTS: &str = "prompts";
 
 const PARAMETERS: [Parameter; 1] = [Parameter::list(
     ItemType::Texts,
@@ -39,7 +40,7 @@ conversation and of all descriptors. The children work in parallel; you get the 
 each.";
 
 /// Limits the number of prompts to what the program permits.
-fn bound_prompts(program: &Program, draft: &mut SpecDraft) {
+pub(super) fn bound_prompts(program: &Program, draft: &mut SpecDraft) {
     let prompts = &mut draft.schema["properties"][PROMPTS];
     prompts["minItems"] = 1.into();
     prompts["maxItems"] = program.limits().max_fork_children.into();
@@ -50,7 +51,11 @@ fn bound_prompts(program: &Program, draft: &mut SpecDraft) {
 /// # Errors
 /// The arguments are invalid, or have no prompts or more than `max_children`.
 pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, Refusal> {
-    let args = Args::parse(&TOOL, args)?;
+    prompts_of(&Args::parse(&TOOL, args)?, max_children)
+}
+
+/// The prompts of a call whose arguments were parsed.
+pub(super) fn prompts_of(args: &Args, max_children: u32) -> Result<Vec<String>, Refusal> {
     let items = args.list(PROMPTS);
     if items.is_empty() {
         return Err(args
@@ -78,13 +83,24 @@ pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, Refusal> {
     items.iter().map(text).collect()
 }
 
-/// Number of children of a checked call. It is called whenever a child ends, so it does not copy
+/// A value of an argument, without its parts.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Given {
+    List(Vec<IgnoredAny>),
+    Other(IgnoredAny),
+}
+
+/// Number of children of a checked call, of `fork` or `explore`. It is called whenever a child ends, so it does not copy
 /// the prompts.
 #[must_use]
 pub fn count(args: &str) -> usize {
     // As in the check of the call, the last of duplicate keys counts.
-    let given = serde_json::from_str::<BTreeMap<String, Vec<IgnoredAny>>>(args).ok();
-    let in_own_form = given.and_then(|given| given.get(PROMPTS).map(Vec::len));
+    let given = serde_json::from_str::<BTreeMap<String, Given>>(args).ok();
+    let in_own_form = given.and_then(|given| match given.get(PROMPTS) {
+        Some(Given::List(items)) => Some(items.len()),
+        Some(Given::Other(_)) | None => None,
+    });
     let in_another_form = || Some(Args::parse(&TOOL, args).ok()?.list(PROMPTS).len());
     in_own_form.or_else(in_another_form).unwrap_or(1)
 }

@@ -350,6 +350,9 @@ pub enum ControlFact {
     Suspended,
     /// No process above this one is paused any more.
     Released,
+    /// A speculative process was chosen among its branches: it is speculative no more, and what was
+    /// held for that reason is judged by the rules of its program.
+    SpeculationEnded,
 }
 
 /// Alarms.
@@ -555,6 +558,7 @@ impl ControlFact {
             Self::Continued => "continued",
             Self::Suspended => "suspended",
             Self::Released => "released",
+            Self::SpeculationEnded => "speculation_ended",
         }
     }
 }

@@ -12,7 +12,7 @@
 
 /// Prefixes of the names of all kernel elements. Within a kernel element, text must not contain one
 /// of them directly after `<` or `</`.
-pub const ELEMENT_PREFIXES: [&str; 30] = [
+pub const ELEMENT_PREFIXES: [&str; 31] = [
     "fd_",
     "preview",
     "omitted",
@@ -27,6 +27,7 @@ pub const ELEMENT_PREFIXES: [&str; 30] = [
     "details",
     "file_descriptor_",
     "fork",
+    "explore",
     "spawn",
     "child",
     "process",
@@ -53,7 +54,7 @@ const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 /// elements imitates the kernel if it contains one of these as a tag; `<reference>` and
 /// `<MessageList>` are ordinary. `section`, `summary` and `details` are not listed, since HTML has
 /// them and the kernel writes them only within its elements.
-const ELEMENT_NAMES: [&str; 61] = [
+const ELEMENT_NAMES: [&str; 62] = [
     "fd_attachment",
     "fd_attachments",
     "fd_content",
@@ -80,6 +81,7 @@ const ELEMENT_NAMES: [&str; 61] = [
     "temp_file",
     "fork",
     "fork_result",
+    "explore_result",
     "spawn",
     "spawned",
     "child",

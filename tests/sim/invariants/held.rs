@@ -29,7 +29,7 @@ impl World {
     }
 }
 
-fn call_of_model(state: &State, call: CallId) -> Option<&PendingCall> {
+pub(super) fn call_of_model(state: &State, call: CallId) -> Option<&PendingCall> {
     let Phase::Acting {
         caller: Caller::Model,
         pending_calls,

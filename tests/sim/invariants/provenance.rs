@@ -180,6 +180,7 @@ fn of_request(request: &HostRequest, mut found: ReadResult<'_>) {
         | HostRequest::Cancel
         | HostRequest::CancelAlarm(_)
         | HostRequest::SetEffectPolicy(_)
+        | HostRequest::EndSpeculation
         | HostRequest::Restore(_)
         | HostRequest::Raise { .. }
         | HostRequest::RaiseShare { .. }

@@ -206,14 +206,16 @@ fn goto_message(text: &str) -> Option<String> {
     Some(message).filter(|_| !rest.contains('<'))
 }
 
-/// The prompt of a forked child. The result of the tool `fork` contains the number of the child,
+/// The prompt of a forked child. The result of the tool `fork`, or of `explore`, contains the number of the child,
 /// and the call contains the prompts of all children.
 fn fork_prompt<'a>((tool, args): (&str, &str), answer: &'a str) -> Option<Cow<'a, str>> {
     #[derive(Deserialize)]
     struct Fork {
         prompts: Vec<String>,
     }
-    let child = CHILD_NUMBER.captures(answer).filter(|_| tool == "fork")?;
+    let child = CHILD_NUMBER
+        .captures(answer)
+        .filter(|_| matches!(tool, "fork" | "explore"))?;
     let prompt = || {
         let Fork { prompts } = serde_json::from_str(args).ok()?;
         prompts

@@ -168,7 +168,7 @@ impl Arrival {
                 exit,
             } => PlacedArrival::EndedChild {
                 call,
-                ended: PlacedExit::new((index, child), &exit, "spawn", placer),
+                ended: PlacedExit::new((index, child), &exit, ("spawn", None), placer),
             },
             Self::Goto {
                 request_id,

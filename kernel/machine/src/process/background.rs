@@ -25,6 +25,7 @@ impl Draft {
             child,
             status,
             placement,
+            ..
         } = ended;
         if self.state.runs_in_background_at(call, index) {
             let element = child_ended_element(child, status.word());

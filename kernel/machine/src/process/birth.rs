@@ -11,7 +11,7 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Priority;
 use dormouse_proto::record::{
-    Control, EffectLog, Entry, Lifetime, OutputTotals, Phase, ResultProgress,
+    Control, EffectLog, Entry, Lifetime, OutputTotals, Phase, ResultProgress, Speculation,
 };
 use dormouse_proto::tool::Access;
 use dormouse_proto::user_input::UserInput;
@@ -157,6 +157,7 @@ pub fn initial_image(
         alarms_set: 0,
         effects: EffectLog::new(),
         pausing: Pausing::default(),
+        speculation: Speculation::None,
     };
     if !program.environment().needs_gathering() {
         add_environment(

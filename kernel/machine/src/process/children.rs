@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use dormouse_program::ValueSchema;
 use dormouse_proto::budget::{Budget, Ledger, Pausing};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
@@ -13,6 +14,7 @@ use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use dormouse_proto::record::{
     Caller, ChildFact, Control, Lifetime, OutputTotals, PendingCall, Phase, ResultProgress,
+    Speculation,
 };
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
@@ -22,9 +24,10 @@ use super::arrival::Arrival;
 use super::decide::Draft;
 use super::evolve::{append_marker, tool_result_blocks};
 use super::read::ReadSubject;
+use super::speculation::{refusal, with_speculation};
 use super::{Child, Effect, Image, State};
 use crate::table::placement::{Placement, Placer};
-use crate::tool::{ProcessHandler, Refusal};
+use crate::tool::{ProcessHandler, Refusal, truncate};
 
 /// Answer, in the history of a forked child, to the other calls of the reply that called `fork`.
 const SIBLING_CALL_ANSWER: &str =
@@ -35,6 +38,47 @@ impl Draft {
         &mut self,
         call: CallId,
         parse_prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
+    ) {
+        self.fork_as(call, parse_prompts, self.state.speculation);
+    }
+
+    /// Continues as several speculative children.
+    pub(super) fn explore(
+        &mut self,
+        call: CallId,
+        parse_prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
+        parse_judge: fn(&str) -> Result<Option<ValueSchema>, Refusal>,
+    ) {
+        if let Err(refusal) = parse_judge(&self.pending_call(call).args) {
+            return self.answer_in_full(call, refusal.into());
+        }
+        self.fork_as(call, parse_prompts, Speculation::Child);
+        // After a restart, the children of a call that is decided are found, and ended.
+        self.end_outrun_children(call);
+    }
+
+    /// Ends the other children of an exploration without a judge once one of them is done.
+    fn end_outrun_children(&mut self, call: CallId) {
+        let Some(pending_call) = self.state.unanswered_call(call) else {
+            return;
+        };
+        let Some(ProcessHandler::Explore { judge, .. }) = self.process_handler_of(pending_call)
+        else {
+            return;
+        };
+        let has_judge = !matches!(judge(&pending_call.args), Ok(None));
+        let mut ended = pending_call.ended_children.values();
+        let has_winner = ended.any(|(_, exit)| exit.status == ExitStatus::Done);
+        if has_winner && !has_judge && self.state.budget.has_shares(call) {
+            self.schedule(Effect::Abandon { calls: vec![call] });
+        }
+    }
+
+    fn fork_as(
+        &mut self,
+        call: CallId,
+        parse_prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
+        speculation: Speculation,
     ) {
         let limits = self.state.program.limits();
         let prompts = match parse_prompts(&self.pending_call(call).args, limits.max_fork_children) {
@@ -65,7 +109,7 @@ impl Draft {
         {
             return self.answer_in_full(call, refusal.into());
         }
-        let shared_image = fork_image(&self.state);
+        let shared_image = with_speculation(fork_image(&self.state), speculation);
         let children = missing.into_iter().map(|index| Child {
             origin: Origin::Forked { call, index },
             program: self.state.program.clone(),
@@ -189,6 +233,7 @@ impl Draft {
             child,
             exit,
         });
+        self.end_outrun_children(call);
         self.read_if_all_ended(call);
     }
 
@@ -215,12 +260,21 @@ impl Draft {
             return false;
         }
         let ended = pending_call.ended_children.clone();
-        let tool = match self.process_handler(call) {
-            Some(ProcessHandler::Fork { .. }) => "fork",
-            _ => "spawn",
+        let (tool, judge) = match self.process_handler(call) {
+            Some(ProcessHandler::Fork { .. }) => ("fork", None),
+            Some(ProcessHandler::Explore { judge, .. }) => (
+                "explore",
+                judge(&self.pending_call(call).args).ok().flatten(),
+            ),
+            _ => ("spawn", None),
         };
         if !self.state.pending_reads.is_reading(call) {
-            self.request_read(ReadSubject::EndedChildren { call, tool, ended });
+            self.request_read(ReadSubject::EndedChildren {
+                call,
+                tool,
+                ended,
+                judge,
+            });
         }
         true
     }
@@ -229,6 +283,7 @@ impl Draft {
     pub(super) fn answer_with_children(&mut self, call: CallId, ended: Vec<PlacedExit>) {
         match self.process_handler(call) {
             Some(ProcessHandler::Fork { .. }) => self.answer_fork(call, ended),
+            Some(ProcessHandler::Explore { .. }) => self.answer_exploration(call, ended),
             _ => self.answer_spawn(call, ended),
         }
     }
@@ -236,7 +291,9 @@ impl Draft {
     /// The number of children that a call creates. Its arguments have been checked.
     pub(super) fn count_expected_children(&self, pending_call: &PendingCall) -> usize {
         match self.process_handler_of(pending_call) {
-            Some(ProcessHandler::Fork { count, .. }) => count(&pending_call.args),
+            Some(ProcessHandler::Fork { count, .. } | ProcessHandler::Explore { count, .. }) => {
+                count(&pending_call.args)
+            }
             _ => 1,
         }
     }
@@ -251,6 +308,7 @@ impl Draft {
             child,
             status,
             placement,
+            ..
         } in ended
         {
             produced += placement.produced_chars();
@@ -261,6 +319,37 @@ impl Draft {
             results = results.child(self.fill_element(element, placement));
         }
         self.answer_call(call, Answer::shown(results), produced);
+    }
+
+    /// Answers an exploration with the last message of its winner, the first child that passes, and
+    /// with the beginnings of the others. The call fails if no child passes.
+    fn answer_exploration(&mut self, call: CallId, ended: Vec<PlacedExit>) {
+        let winner = ended
+            .iter()
+            .find(|exit| exit.refusal.is_none())
+            .map(|exit| exit.index);
+        let mut produced = 0;
+        let mut results = Element::new("explore_result")
+            .attribute("children", ended.len())
+            .attribute_if("winner", winner.map(|index| index + 1));
+        for exit in ended {
+            let element = Element::new("child")
+                .attribute("index", exit.index + 1)
+                .attribute("pid", exit.child)
+                .attribute("status", exit.status.word());
+            results = results.child(if Some(exit.index) == winner {
+                produced = exit.placement.produced_chars();
+                self.fill_element(element, exit.placement)
+            } else {
+                let lost = exit.refusal.as_deref().unwrap_or("another child won");
+                element.attribute("lost", lost).text(exit.beginning)
+            });
+        }
+        let answer = Answer {
+            is_error: winner.is_none(),
+            ..Answer::shown(results)
+        };
+        self.answer_call(call, answer, produced);
     }
 
     /// Answers a spawn with the child's last message. The answer is an error if the child did not
@@ -305,14 +394,21 @@ pub struct PlacedExit {
     pub status: ExitStatus,
     /// Placement of its last message. A large one becomes a descriptor, which shares the text.
     pub placement: Placement,
+    /// The beginning of its last message, for a child that does not win an exploration.
+    pub beginning: String,
+    /// Why a child of an exploration does not win; `None` if it passes.
+    pub refusal: Option<String>,
 }
+
+/// The most characters that are shown of the last message of a child that does not win.
+const MAX_BEGINNING_CHARS: usize = 300;
 
 impl PlacedExit {
     /// Places the last message of a child that `tool` made. O(n) in the message.
     pub(super) fn new(
         (index, child): (u32, Pid),
         exit: &Exit,
-        tool: &str,
+        (tool, judge): (&str, Option<&ValueSchema>),
         placer: &Placer<'_>,
     ) -> Self {
         Self {
@@ -320,6 +416,8 @@ impl PlacedExit {
             child,
             status: exit.status,
             placement: placer.exit(exit, &format!("{tool}:{child}")),
+            beginning: truncate(&exit.message, MAX_BEGINNING_CHARS),
+            refusal: refusal(exit, judge),
         }
     }
 }

@@ -217,6 +217,7 @@ impl Draft {
                 index,
                 limits,
             } => self.raise_share_for_host(request_id, (call, index), &limits),
+            HostRequest::EndSpeculation => self.end_speculation(request_id),
             HostRequest::Cancel => self.cancel_request(&request_id),
             HostRequest::CancelAlarm(id) => self.cancel_alarm_for_host(request_id, id),
             HostRequest::Goto { position, message } => {
@@ -313,6 +314,7 @@ impl Draft {
                     | HostRequest::SetEffectPolicy(_)
                     | HostRequest::Raise { .. }
                     | HostRequest::RaiseShare { .. }
+                    | HostRequest::EndSpeculation
                     | HostRequest::Restore(_),
             }
             | Input::Placed(

@@ -44,6 +44,7 @@ impl BoundTool {
                 Handler::Process(handler) => matches!(
                     handler,
                     ProcessHandler::Fork { .. }
+                        | ProcessHandler::Explore { .. }
                         | ProcessHandler::Spawn { .. }
                         | ProcessHandler::SendMessage(_)
                 ),
@@ -56,6 +57,15 @@ impl ToolBinding {
     /// Whether a call is an effect.
     pub(super) fn has_effect(&self) -> bool {
         self.access >= Access::Write && self.tool.acts_outside()
+    }
+
+    /// Whether a call changes the temporary files of the tree.
+    pub(super) fn writes_temp_files(&self) -> bool {
+        let is_for_temp_files = match &self.tool {
+            BoundTool::External(_) => false,
+            BoundTool::Kernel(tool) => tool.group == Group::TempFiles,
+        };
+        self.access >= Access::Write && is_for_temp_files
     }
 }
 
@@ -217,7 +227,7 @@ pub(super) fn judged(pending_call: &PendingCall) -> Option<&Hold> {
 fn claimed_effect(pending_call: &PendingCall) -> Option<u32> {
     match &judged(pending_call)?.reason {
         HoldReason::Repeats { effect } => effect.as_ref().map(|effect| effect.number),
-        HoldReason::Rule { .. } | HoldReason::Question => None,
+        HoldReason::Rule { .. } | HoldReason::Question | HoldReason::Speculation => None,
     }
 }
 

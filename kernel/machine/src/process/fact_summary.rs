@@ -45,7 +45,8 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
             | ControlFact::StoppedWithoutCalls
             | ControlFact::Continued
             | ControlFact::Suspended
-            | ControlFact::Released,
+            | ControlFact::Released
+            | ControlFact::SpeculationEnded,
         ) => String::new(),
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             format!("{id} of {}", entry.source)
@@ -59,6 +60,7 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Call(CallFact::Held { call, hold }) => match &hold.reason {
             HoldReason::Rule { rule } => format!("{call}: {}", truncated(rule)),
             HoldReason::Question => format!("{call}: question"),
+            HoldReason::Speculation => format!("{call}: speculation"),
             HoldReason::Repeats { effect } => match effect {
                 Some(effect) => format!("{call}: repeats {}", effect.call),
                 None => format!("{call}: may repeat what is not known"),

@@ -18,6 +18,7 @@ use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::message::Media;
 use dormouse_proto::record::{
     CallFact, Caller, EffectOutcome, HoldReason, PendingCall, RecordedEffect, RepeatedEffect,
+    Speculation,
 };
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
@@ -129,6 +130,8 @@ impl Draft {
             match self.state.judge_call(self.pending_call(call)) {
                 Judgement::Begins => {}
                 Judgement::Recalls(number) => self.recall_effect(call, number),
+                // It is judged again when the process is chosen.
+                Judgement::Waits(_) if self.state.speculation != Speculation::None => {}
                 Judgement::Waits(number) => self.hold_repeated(call, number),
                 Judgement::IsRefused(number) => self.refuse_repeated(call, number),
             }

@@ -97,6 +97,12 @@ pub enum VerdictError {
          refuse it"
     )]
     NoRecordedAnswer(CallId),
+    /// The call is one of a speculative process, which has to be chosen as a whole.
+    #[error(
+        "call {0} is one of a speculative branch, and waits until that branch is chosen: choose it \
+         (`Process::choose`), or refuse the call"
+    )]
+    Speculative(CallId),
     /// The arguments of the person are not JSON. The text is that of the parser.
     #[error("the edited arguments are not JSON: {0}")]
     EditNotJson(String),
@@ -195,7 +201,13 @@ impl Draft {
 
     /// Holds a call that has not begun.
     pub(super) fn hold_call(&mut self, call: CallId, reason: HoldReason) {
-        let expires_ms = self.state.program.ask_expires_ms();
+        let expires_ms = match reason {
+            // No person is asked.
+            HoldReason::Speculation => None,
+            HoldReason::Rule { .. } | HoldReason::Question | HoldReason::Repeats { .. } => {
+                self.state.program.ask_expires_ms()
+            }
+        };
         let hold = Hold {
             reason,
             since_ms: self.now_ms,
@@ -270,6 +282,9 @@ impl Draft {
     ) -> Result<(), VerdictError> {
         let (pending_call, hold) = self.find_held_call(call)?;
         let is_question = hold.reason == HoldReason::Question;
+        if hold.reason == HoldReason::Speculation && !matches!(verdict, Verdict::Refuse { .. }) {
+            return Err(VerdictError::Speculative(call));
+        }
         let answered = match verdict {
             Verdict::Approve { .. } if is_question => {
                 return Err(VerdictError::IsQuestion(call));

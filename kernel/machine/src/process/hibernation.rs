@@ -66,7 +66,9 @@ impl State {
         let args = &pending_call.args;
         pending_call.started
             && match handler {
-                Some(ProcessHandler::Fork { .. }) => self.budget.has_shares(pending_call.call),
+                Some(ProcessHandler::Fork { .. } | ProcessHandler::Explore { .. }) => {
+                    self.budget.has_shares(pending_call.call)
+                }
                 // A spawn that does not wait is answered as soon as its child runs.
                 Some(ProcessHandler::Spawn { waits, .. }) => {
                     waits(args) && self.budget.has_shares(pending_call.call)

@@ -159,6 +159,8 @@ pub enum HostRequest {
         /// The limits that the child is to have.
         limits: Budget,
     },
+    /// End the speculation of a process that was chosen among its branches.
+    EndSpeculation,
 }
 
 /// The outcome of a [`Work`](super::Work) or of a read.

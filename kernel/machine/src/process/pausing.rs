@@ -117,6 +117,7 @@ impl State {
                 self.pausing.is_suspended = false;
                 self.forget_lost_calls();
             }
+            ControlFact::SpeculationEnded => self.leave_speculation(),
         }
     }
 

@@ -26,7 +26,7 @@ use crate::table::Table;
 use crate::table::placement::{PlacedOutput, Placement, Placer};
 use crate::tool::{Call, CheckMessage, CheckSpawn, ExpandHandles, Outcome, Refusal, Syscall};
 use dormouse_content::{Content, ReadQuota};
-use dormouse_program::Program;
+use dormouse_program::{Program, ValueSchema};
 
 /// A read that a decision requested. Cloning costs a few pointers.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ pub(super) enum ReadSubject {
         call: CallId,
         tool: &'static str,
         ended: OrdMap<u32, (Pid, Exit)>,
+        /// Judges the children of an exploration.
+        judge: Option<ValueSchema>,
     },
     /// What the system prompt and the mailbox of a spawned child are made of.
     Birth { call: CallId, birth: SpawnBirth },
@@ -227,9 +229,14 @@ impl Read {
                     ReadResult::Output(placer.output(output.clone(), &source)),
                 )
             }
-            ReadSubject::EndedChildren { call, tool, ended } => {
+            ReadSubject::EndedChildren {
+                call,
+                tool,
+                ended,
+                judge,
+            } => {
                 let ended = ended.iter().map(|(index, (child, exit))| {
-                    PlacedExit::new((*index, *child), exit, tool, &placer)
+                    PlacedExit::new((*index, *child), exit, (tool, judge.as_ref()), &placer)
                 });
                 completed(call, ReadResult::EndedChildren(ended.collect()))
             }

@@ -112,6 +112,7 @@ impl Draft {
                 held_bytes: image.budget.held_bytes,
                 ..ledger
             },
+            speculation: self.state.speculation,
             ..*image
         };
         let child = Child {

@@ -16,7 +16,7 @@ use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{
     CallFact, CompactedMessages, Control, EffectLog, Entry, Lifetime, OutputTotals, PendingCall,
-    Phase, ReopenedChild, ResultProgress,
+    Phase, ReopenedChild, ResultProgress, Speculation,
 };
 use dormouse_proto::tool::{Access, Answer, ExternalTool, ToolSpec};
 use imbl::{OrdMap, Vector};
@@ -106,6 +106,8 @@ pub struct State {
     pub(super) effects: EffectLog<Content>,
     /// How limits hold the process up. Never rolled back.
     pub(super) pausing: Pausing,
+    /// Whether the process is a branch that has to win before it may write.
+    pub(super) speculation: Speculation,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -221,6 +223,7 @@ impl State {
                 .collect(),
             effects: image.effects,
             pausing: image.pausing,
+            speculation: image.speculation,
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -324,6 +327,7 @@ impl State {
             reopened_children: self.reopened_children.values().copied().collect(),
             effects: self.effects.clone(),
             pausing: self.pausing.clone(),
+            speculation: self.speculation,
         }
     }
 
@@ -574,6 +578,12 @@ impl State {
             Phase::Ended { exit } => Some(exit),
             _ => None,
         }
+    }
+
+    /// The result that the process submitted in its last turn, as JSON text.
+    #[must_use]
+    pub fn submitted_result(&self) -> Option<&Arc<str>> {
+        self.result.value.as_ref()
     }
 
     /// Tokens used by the process itself, without its children.

@@ -64,6 +64,7 @@ impl Draft {
         }
         let caller = self.caller();
         self.fence_calls();
+        self.hold_speculative_calls();
         self.hold_calls();
         // First, since what waits for a held call goes on once that call is answered.
         calls.retain(|&(call, is_started)| !(is_started && self.answer_if_unrepeatable(call)));
@@ -154,6 +155,7 @@ impl Draft {
         }
         match handler {
             ProcessHandler::Fork { prompts, .. } => self.fork(call, prompts),
+            ProcessHandler::Explore { prompts, judge, .. } => self.explore(call, prompts, judge),
             ProcessHandler::Spawn { pending, .. } => self.spawn(call, pending),
             ProcessHandler::Goto(arguments) => self.goto(call, arguments),
             ProcessHandler::MakeCheckpoint(label) => self.make_checkpoint(call, label),
@@ -382,6 +384,7 @@ impl Draft {
         match (&self.state.phase, caller) {
             (Phase::Ready { .. }, Caller::Model) => self.call_model(),
             (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),
+            (Phase::Acting { .. }, Caller::Model) => self.end_at_write(),
             _ => {}
         }
     }

@@ -148,7 +148,8 @@ impl Draft {
 
     /// Ends the turn. A session then waits for input. A task ends with its turn, except that it
     /// begins another turn if messages are waiting, and waits for its background children and alarms
-    /// if it has some. A task that failed ends at once, and its children end with it.
+    /// if it has some. A speculative root that is done waits to be chosen. A task that failed ends at
+    /// once, and its children end with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: impl Into<Arc<str>>) {
         self.finish_turn(Exit::new(status, message));
     }
@@ -160,7 +161,7 @@ impl Draft {
         let has_mail = !self.state.mailbox.is_empty();
         match self.state.lifetime {
             Lifetime::Task if has_mail && status == ExitStatus::Done => self.begin_turn(),
-            Lifetime::Task if status != ExitStatus::Done || !self.state.will_be_woken() => {
+            Lifetime::Task if status != ExitStatus::Done || !self.state.waits_after_turn() => {
                 self.end_process(exit)
             }
             Lifetime::Task | Lifetime::Session => {

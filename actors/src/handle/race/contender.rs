@@ -1,0 +1,290 @@
+//! One branch of a race: it begins, comes to rest, is judged, and is chosen or ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_kernel::process::Signal;
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::model::Usage;
+use dormouse_proto::process::{Exit, ExitStatus};
+use dormouse_proto::record::{Fact, Phase, TurnFact};
+use dormouse_proto::user_input::UserInput;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::judge::json_of;
+use crate::error::{KernelError, ProcessError};
+use crate::event::ProcessView;
+use crate::handle::kernel::Kernel;
+use crate::handle::process::Process;
+use crate::held_call::HeldCall;
+use crate::recovery::decode_fact;
+use crate::supervisor::TreeMessage;
+
+/// How many facts may follow the one that ends a turn: those of the clock.
+const FACTS_AFTER_TURN: u64 = 4;
+
+/// A branch that has come to rest, as its judge sees it: its turn has ended, or it stands at calls
+/// that wait.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The process.
+    pub pid: Pid,
+    /// The number of the branch within its level, from 1.
+    pub branch: u32,
+    /// The level of a beam search, from 1.
+    pub level: u32,
+    /// How its turn ended; `None` if it stands at `calls`.
+    pub end: Option<Exit>,
+    /// The text of the last reply of its model, or its result.
+    pub message: Arc<str>,
+    /// The calls that wait: those that act outside of it, which are made if the branch is chosen, and
+    /// those that a person has to answer.
+    pub calls: Vec<HeldCall>,
+    /// What the process itself has used, including what was used before the point.
+    pub usage: Usage,
+}
+
+impl Candidate {
+    /// The candidate as JSON, as commands and programs that judge read it: `pid`, `branch`, `level`,
+    /// `status` (`"at_write"`, or the status of the turn), `message`, `result` (the value that it
+    /// submitted, or null), `calls` (each with `tool` and `args`), and `usage`.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let calls = self.calls.iter().map(|call| {
+            let args = json_of(&call.args).unwrap_or_else(|| (&*call.args).into());
+            json!({ "tool": &*call.tool, "args": args })
+        });
+        let end = self.end.as_ref();
+        let status = end.map_or("at_write", |end| end.status.word());
+        let result = end.filter(|end| end.is_result);
+        json!({
+            "pid": self.pid.0, "branch": self.branch, "level": self.level, "status": status,
+            "message": &*self.message,
+            "result": result.and_then(|end| json_of(&end.message)),
+            "calls": calls.collect::<Vec<_>>(),
+            "usage": {
+                "input_tokens": self.usage.all_input_tokens(),
+                "output_tokens": self.usage.output_tokens,
+            },
+        })
+    }
+
+    /// The values that a schema judges: the arguments of the calls at which the candidate stands, or
+    /// its result, or its message. `None` for a text that is not JSON.
+    pub(super) fn values(&self) -> Vec<Option<Value>> {
+        match self.calls.is_empty() {
+            true => vec![json_of(&self.message)],
+            false => self.calls.iter().map(|call| json_of(&call.args)).collect(),
+        }
+    }
+
+    /// Whether another turn can follow: the candidate stands at no call.
+    pub(super) fn can_continue(&self) -> bool {
+        self.calls.is_empty()
+    }
+}
+
+/// A branch in a race.
+#[derive(Clone, Debug)]
+pub(super) struct Contender {
+    pub(super) process: Process,
+    root: Pid,
+    pub(super) branch: u32,
+    pub(super) level: u32,
+}
+
+/// Why a branch did not become a candidate.
+#[derive(Debug)]
+pub(super) enum NoCandidate {
+    /// Its turn failed.
+    Ended(Exit),
+    Overdue(Duration),
+    Kernel(KernelError),
+}
+
+impl From<KernelError> for NoCandidate {
+    fn from(error: KernelError) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+impl Contender {
+    /// The first branch of the first level. `process` was created stopped.
+    pub(super) async fn new(process: Process) -> Result<Self, KernelError> {
+        let root = process.kernel.process_tree(process.pid()).await?.root;
+        Ok(Self {
+            process,
+            root,
+            branch: 1,
+            level: 1,
+        })
+    }
+
+    fn kernel(&self) -> &Kernel {
+        &self.process.kernel
+    }
+
+    /// Gives the branch its input, lets its tree run, and waits until it has come to rest.
+    pub(super) async fn run(
+        &self,
+        input: Option<UserInput>,
+        deadline: Option<Duration>,
+    ) -> Result<Candidate, NoCandidate> {
+        // A process that had ended at the point is opened again by its input.
+        let earlier_end = self.process.exit().filter(|_| input.is_some());
+        let earlier_end = earlier_end.map(|exit| exit.reopenings);
+        if let Some(input) = input {
+            self.process.input(input).await?;
+        }
+        let root = self.kernel().process(self.root).await?;
+        match root.tree().cont().await {
+            Err(KernelError::Process(ProcessError::Ended(_))) => {}
+            continued => continued?,
+        }
+        match deadline {
+            None => self.rest(earlier_end).await?,
+            Some(deadline) => tokio::time::timeout(deadline, self.rest(earlier_end))
+                .await
+                .map_err(|_| NoCandidate::Overdue(deadline))??,
+        }
+        self.candidate().await
+    }
+
+    async fn rest(&self, earlier_end: Option<u32>) -> Result<(), KernelError> {
+        let rests = self
+            .process
+            .wait_for(|view| has_come_to_rest(view, earlier_end));
+        tokio::select! {
+            // First, since an ended process has a view too.
+            biased;
+            rests = rests => rests.map(drop),
+            ended = self.process.wait(), if earlier_end.is_none() => ended.map(drop),
+        }
+    }
+
+    async fn candidate(&self) -> Result<Candidate, NoCandidate> {
+        let pid = self.process.pid();
+        let state = self.process.present_state().await?;
+        let end = match state.phase() {
+            Phase::Ended { exit } => Some(exit.clone()),
+            Phase::Idle => Some(match state.submitted_result() {
+                Some(value) => Exit::with_result(value.clone()),
+                None => self.end_of_turn(state.last_reply()).await?,
+            }),
+            Phase::Thinking { .. } | Phase::Acting { .. } | Phase::Ready { .. } => None,
+        };
+        if let Some(end) = end.as_ref().filter(|end| end.status != ExitStatus::Done) {
+            return Err(NoCandidate::Ended(end.clone()));
+        }
+        let message = end.as_ref().map(|end| end.message.clone());
+        Ok(Candidate {
+            pid,
+            branch: self.branch,
+            level: self.level,
+            message: message.unwrap_or_else(|| state.last_reply()),
+            end,
+            calls: HeldCall::all(pid, state.phase()),
+            usage: state.usage(),
+        })
+    }
+
+    /// How the last turn of an idle process ended, from its last facts.
+    async fn end_of_turn(&self, last_reply: Arc<str>) -> Result<Exit, KernelError> {
+        let pid = self.process.pid();
+        self.kernel().wait_for_queued_writes().await;
+        let read = self.kernel().context.query_store(move |store, _| {
+            let history = store.history(pid)?;
+            let last = history.commits.last().map(|commit| commit.last());
+            let last = last.unwrap_or_default();
+            let first = FactNumber(last.0.saturating_sub(FACTS_AFTER_TURN).max(1));
+            if last < first {
+                return Ok(None);
+            }
+            let mut end = None;
+            for fact in store.facts(pid, first, last)? {
+                if let Fact::Turn(TurnFact::Ended { status, reason }) = decode_fact(pid, &fact)? {
+                    end = Some((status, reason));
+                }
+            }
+            Ok(end)
+        });
+        let (status, reason) = read.await?.unwrap_or((ExitStatus::Done, None));
+        Ok(Exit::new(status, reason.unwrap_or(last_reply)))
+    }
+
+    /// The calls at which the branch stands now.
+    pub(super) fn calls(&self) -> Vec<HeldCall> {
+        let view = self.process.view();
+        view.map_or_else(Vec::new, |view| {
+            HeldCall::all(self.process.pid(), &view.phase)
+        })
+    }
+
+    /// Ends the branch with its tree. One that has ended stays so.
+    pub(super) async fn kill(&self) -> Result<(), KernelError> {
+        let (durable_reply, killed) = oneshot::channel();
+        let message = kill_message(self.root, durable_reply);
+        self.kernel().cast(message)?;
+        match killed.await {
+            Ok(Ok(())) | Err(_) => Ok(()),
+            Ok(Err(KernelError::Process(ProcessError::Ended(_)))) => Ok(()),
+            Ok(Err(error)) => Err(error),
+        }
+    }
+
+    /// Ends the branch when the value is dropped.
+    pub(super) fn guard(&self) -> KillGuard {
+        KillGuard::new(self.kernel(), self.root)
+    }
+}
+
+/// Whether nothing happens in the process before somebody decides. The end with the number
+/// `earlier_end` was before the branch began.
+fn has_come_to_rest(view: &ProcessView, earlier_end: Option<u32>) -> bool {
+    match &view.phase {
+        Phase::Ended { exit } => earlier_end != Some(exit.reopenings),
+        _ if view.stopped => false,
+        Phase::Idle => view.is_idle(),
+        _ => view.rests && view.phase.asks(),
+    }
+}
+
+fn kill_message(root: Pid, durable_reply: oneshot::Sender<Result<(), KernelError>>) -> TreeMessage {
+    TreeMessage::SignalTree {
+        root,
+        signal: Signal::Kill,
+        durable_reply,
+    }
+}
+
+/// Ends a tree when it is dropped, unless it was released: nobody waits for what it was made for.
+#[derive(Debug)]
+pub(super) struct KillGuard {
+    kernel: Kernel,
+    root: Option<Pid>,
+}
+
+impl KillGuard {
+    pub(super) fn new(kernel: &Kernel, root: Pid) -> Self {
+        Self {
+            kernel: kernel.clone(),
+            root: Some(root),
+        }
+    }
+
+    /// The tree is left as it is.
+    pub(super) fn release(&mut self) {
+        self.root = None;
+    }
+}
+
+impl Drop for KillGuard {
+    fn drop(&mut self) {
+        if let Some(root) = self.root {
+            let (durable_reply, _) = oneshot::channel();
+            // If the supervisor has stopped, the kernel is shutting down.
+            let _ = self.kernel.cast(kill_message(root, durable_reply));
+        }
+    }
+}
