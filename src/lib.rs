@@ -103,11 +103,12 @@ pub use dormouse_kernel::budget::{Account, ReachedLimit};
 pub use dormouse_kernel::process::{AnswerError, Question, Verdict};
 pub use dormouse_kernel::race::{Judgement, RacePolicy};
 pub use dormouse_macros::tool;
-/// The differences between two positions of processes.
+/// The differences between two positions of processes, and between two texts.
 pub mod diff {
     pub use dormouse_kernel::process::{
         DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair,
     };
+    pub use dormouse_kernel::syscall::diff_fd::unified_diff;
 }
 /// Exports: processes as files that other stores can import.
 pub mod export {

@@ -565,6 +565,66 @@ fn going_back_reaches_into_what_was_compacted() {
     assert_eq!(run.request().messages.len(), 3, "{:?}", run.texts());
 }
 
+/// Reasoning and a text of an Anthropic server, with what binds them to it.
+fn from_the_server(text: &str) -> Vec<Block> {
+    let raw = |json: &str| Raw::new("anthropic", json);
+    let thinking = r#"{"type":"thinking","thinking":"hm","signature":"s"}"#;
+    let words = Block::Text {
+        text: text.into(),
+        raw: Some(raw(r#"{"type":"text","text":"x","citations":[]}"#)),
+    };
+    vec![Block::Opaque(raw(thinking)), words, container("c")]
+}
+
+#[test]
+fn what_a_server_made_does_not_come_back_at_another_one() {
+    let is_of_a_server = |block: &&Block| match block {
+        Block::Text { raw, .. } | Block::ToolUse { raw, .. } => raw.is_some(),
+        Block::Opaque(_) => true,
+        Block::ToolResult { .. } | Block::Media { .. } => false,
+    };
+    let elsewhere = "base_url = \"http://localhost:1\"\n";
+    for (place, kept) in [(elsewhere, 0), ("", 6)] {
+        let model = |name: &str| format!("name = \"{name}\"\nprovider = \"anthropic\"\n");
+        let fallbacks = format!(
+            "[[model.fallback]]\n{}{place}[[model.fallback]]\nname = \"c\"\nprovider = \"openai\"\n[tools]",
+            model("b")
+        );
+        let program = PROGRAM
+            .replace("name = \"m\"\nprovider = \"scripted\"\n", &model("a"))
+            .replace("[tools]", &fallbacks);
+        let mut run = begun_with(&program);
+        for number in 1..=2 {
+            run.hear(&said(number));
+            let blocks = from_the_server(&format!("answer {number}"));
+            run.say_blocks(blocks, 400, StopReason::EndTurn);
+        }
+        run.fill(3..=5);
+        run.hear("go on");
+        assert_eq!(run.compactions(), 1);
+        let fail = |run: &mut Replay| {
+            let call = run.thinking();
+            let error = ModelError::new(ModelErrorKind::Authentication, "no");
+            run.feed(Input::Completed {
+                call,
+                result: Completion::Model(Err(error)),
+            });
+        };
+        fail(&mut run);
+        assert_eq!(&*run.request().model, "b");
+        run.goto("msg:5");
+        let request = run.request();
+        assert_eq!((&*request.model, request.messages.len()), ("b", 6));
+        let blocks = request.messages.iter().flat_map(|message| &message.blocks);
+        assert_eq!(blocks.filter(is_of_a_server).count(), kept, "{place}");
+        assert_eq!(run.texts()[3], "answer 2", "the words come back");
+        // Nothing that only the first server understands rules out a third one.
+        fail(&mut run);
+        let is_asked = matches!(run.state.phase(), Phase::Thinking { .. });
+        assert_eq!(is_asked, kept == 0, "{place}");
+    }
+}
+
 #[test]
 fn the_model_goes_back_into_what_was_compacted() {
     let mut run = begun();

@@ -344,6 +344,9 @@ pub struct CompactedMessages<C> {
     /// ([`codec::encode`]) of a list of [`Message`]s. It begins with the summary of the compaction
     /// before, if there is one.
     pub messages: C,
+    /// Index of the model that was called with these messages. At another server their raw blocks
+    /// mean nothing.
+    pub model: u32,
 }
 
 /// How far the current turn, or the last one, is with the result that the process has to submit.
@@ -470,12 +473,14 @@ impl<C> CompactedMessages<C> {
             last,
             forked_at,
             messages,
+            model,
         } = self;
         Ok(CompactedMessages {
             history,
             last,
             forked_at,
             messages: convert(messages)?,
+            model,
         })
     }
 }

@@ -7,7 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use imara_diff::{Algorithm, BasicLineDiffPrinter, Diff, InternedInput, UnifiedDiffConfig};
+use dormouse::diff::unified_diff;
+
+/// Equal lines that are shown around each difference.
+const CONTEXT_LINES: u32 = 3;
 
 /// The change of one file.
 pub(super) struct Change {
@@ -39,11 +42,7 @@ impl Change {
 
     /// The change as a unified diff.
     pub(super) fn diff(&self) -> String {
-        let lines = InternedInput::new(&*self.before, &*self.after);
-        let mut diff = Diff::compute(Algorithm::Histogram, &lines);
-        diff.postprocess_lines(&lines);
-        let printer = BasicLineDiffPrinter(&lines.interner);
-        let shown = diff.unified_diff(&printer, UnifiedDiffConfig::default(), &lines);
+        let shown = unified_diff(&self.before, &self.after, CONTEXT_LINES);
         let path = self.path.display();
         format!("--- {path}\n+++ {path}\n{shown}")
     }
@@ -89,4 +88,24 @@ fn backup_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{seconds}.bak"));
     path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_headers_of_a_diff_state_the_lines_that_follow() {
+        let lines: String = (1..=9).map(|line| format!("{line}\n")).collect();
+        let fifth = "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n";
+        let open = "@@ -1,1 +1,1 @@\n-a\n\\ No newline at end of file\n+a\n";
+        for (before, after, expected) in [
+            ("", "a\nb\n", "@@ -0,0 +1,2 @@\n+a\n+b\n"),
+            (&*lines, &*lines.replace('5', "five"), fifth),
+            ("a", "a\n", open),
+        ] {
+            let change = Change::new("f".into(), before.to_owned(), after.to_owned()).unwrap();
+            assert_eq!(change.diff(), format!("--- f\n+++ f\n{expected}"));
+        }
+    }
 }

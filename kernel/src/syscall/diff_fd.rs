@@ -13,6 +13,7 @@ use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
 use crate::table::placement::Placer;
 use dormouse_content::CappedBytes;
 use unified::Diff;
+pub use unified::unified_diff;
 
 /// `diff_fd` as a tool.
 pub const TOOL: Tool = Tool {

@@ -105,6 +105,7 @@ impl Draft {
                 .map(|(first, last)| (first.history, last.history)),
             history: state.table.last_history().saturating_add(1),
             forked_at: state.forked_at.clone(),
+            model: state.model,
             page_chars: settings.map(|settings| settings.page_chars),
             tools: settings.map_or(HintableTools::of([]), |settings| settings.hintable_tools),
         };

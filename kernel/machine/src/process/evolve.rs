@@ -327,7 +327,7 @@ fn switch_model(state: &mut State, to: u32) {
 
 /// The message without raw provider JSON and without the name of a container; the same `Arc` if it
 /// has neither.
-fn without_server_data(message: &Arc<Message>) -> Arc<Message> {
+pub(super) fn without_server_data(message: &Arc<Message>) -> Arc<Message> {
     let has_raw = |block: &Block| {
         matches!(
             block,

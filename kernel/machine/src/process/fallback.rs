@@ -6,11 +6,15 @@
 //! replies of a later one. If a provider refuses the content, no other model is called: a refusal
 //! is an answer.
 
-use dormouse_proto::message::{Block, Raw};
+use std::sync::Arc;
+
+use dormouse_proto::message::{Block, Message, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind};
+use imbl::Vector;
 
 use super::State;
 use super::decide::Draft;
+use super::evolve::without_server_data;
 use dormouse_program::ModelChoice;
 
 impl Draft {
@@ -28,6 +32,25 @@ impl Draft {
 }
 
 impl State {
+    /// Messages that were sent to model `index` of the program, as the current model can be sent
+    /// them: at another server without what only the first one understands. Words, calls and
+    /// answers stay. O(blocks).
+    pub(super) fn messages_for_current_model(
+        &self,
+        messages: Vector<Arc<Message>>,
+        index: u32,
+    ) -> Vector<Arc<Message>> {
+        let model = self.program.models().get(index as usize);
+        if model.is_some_and(|model| model.is_at_the_server_of(self.model())) {
+            return messages;
+        }
+        messages
+            .iter()
+            .map(without_server_data)
+            .map(without_opaque_blocks)
+            .collect()
+    }
+
     fn is_history_valid_for(&self, model: &ModelChoice) -> bool {
         let Some(format) = model.provider.wire_format() else {
             return true;
@@ -46,4 +69,21 @@ impl State {
             | Block::Media { .. } => true,
         })
     }
+}
+
+/// The message without blocks that only their provider understands; the same `Arc` if it has none.
+/// Notes stay, since no provider gets them.
+fn without_opaque_blocks(message: Arc<Message>) -> Arc<Message> {
+    let stays = |block: &Block| match block {
+        Block::Opaque(raw) => *raw.format == *Raw::NOTE,
+        _ => true,
+    };
+    if message.blocks.iter().all(stays) {
+        return message;
+    }
+    let blocks = message.blocks.iter().filter(|block| stays(block)).cloned();
+    Arc::new(Message {
+        role: message.role,
+        blocks: blocks.collect(),
+    })
 }

@@ -265,7 +265,11 @@ impl Draft {
             }));
             return Ok(None);
         };
-        let (to, earlier) = earlier_conversation(before, number, segment, messages)?;
+        let model = segment.model;
+        let (to, mut earlier) = earlier_conversation(before, number, segment, messages)?;
+        earlier.messages = self
+            .state
+            .messages_for_current_model(earlier.messages, model);
         Ok(Some(GotoPlan {
             from,
             to,

@@ -248,6 +248,7 @@ mod tests {
             last,
             forked_at: Vec::new(),
             messages: Content::new(""),
+            model: 0,
         };
         let conversation = Conversation {
             compacted: [segment(1, 4), segment(2, 4), segment(5, 9)]

@@ -5,6 +5,15 @@ use std::ops::Range;
 
 use imara_diff::{Algorithm, Hunk, InternedInput, Token};
 
+/// The differences of two texts in unified format, with `context` equal lines around each, and
+/// without the two lines that name the files; empty if the texts are equal. Compares with Myers'
+/// algorithm: for texts that differ much, the diff may be longer than the shortest one, to save
+/// time.
+#[must_use]
+pub fn unified_diff(before: &str, after: &str, context: u32) -> String {
+    Diff::compute(before, after).to_unified(context)
+}
+
 /// The differences of two texts.
 pub(super) struct Diff<'a> {
     lines: InternedInput<&'a str>,
@@ -102,25 +111,21 @@ mod tests {
 
     use super::*;
 
-    fn unified(before: &str, after: &str, context: u32) -> String {
-        Diff::compute(before, after).to_unified(context)
-    }
-
     #[test]
     fn nearby_hunks_form_one_group_whose_header_states_its_lines() {
         let before: String = (1..=12).map(|line| format!("{line}\n")).collect();
         let after = before.replace("5\n", "five\n").replace("11\n", "eleven\n");
         let groups =
             "@@ -4,3 +4,3 @@\n 4\n-5\n+five\n 6\n@@ -10,3 +10,3 @@\n 10\n-11\n+eleven\n 12\n";
-        assert_eq!(unified(&before, &after, 1), groups);
+        assert_eq!(unified_diff(&before, &after, 1), groups);
         assert!(
-            unified(&before, &after, 3)
+            unified_diff(&before, &after, 3)
                 .starts_with("@@ -2,11 +2,11 @@\n 2\n 3\n 4\n-5\n+five\n 6\n")
         );
-        assert_eq!(unified("", "a\n", 3), "@@ -0,0 +1,1 @@\n+a\n");
-        assert_eq!(unified("a\nb\n", "a\n", 0), "@@ -2,1 +1,0 @@\n-b\n");
+        assert_eq!(unified_diff("", "a\n", 3), "@@ -0,0 +1,1 @@\n+a\n");
+        assert_eq!(unified_diff("a\nb\n", "a\n", 0), "@@ -2,1 +1,0 @@\n-b\n");
         let ends = "@@ -1,1 +1,1 @@\n-a\n\\ No newline at end of file\n+a\n";
-        assert_eq!(unified("a", "a\n", 3), ends);
+        assert_eq!(unified_diff("a", "a\n", 3), ends);
     }
 
     /// Applies a unified diff, as `patch` does.
@@ -162,7 +167,7 @@ mod tests {
         fn a_diff_turns_one_text_into_the_other(
             before in "([abc]{0,2}\n){0,12}[abc]{0,2}", after in "([abc]{0,2}\n){0,12}[abc]{0,2}", context in 0_u32..4
         ) {
-            prop_assert_eq!(patched(&before, &unified(&before, &after, context)), after);
+            prop_assert_eq!(patched(&before, &unified_diff(&before, &after, context)), after);
         }
     }
 }

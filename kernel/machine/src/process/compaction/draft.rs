@@ -57,6 +57,8 @@ pub(in crate::process) struct CompactionRead {
     /// Number of the descriptor of this compaction.
     pub(in crate::process) history: u32,
     pub(in crate::process) forked_at: Vec<u32>,
+    /// Index of the current model.
+    pub(in crate::process) model: u32,
     /// Characters per page; `None` if the program has no descriptors.
     pub(in crate::process) page_chars: Option<u32>,
     /// The tools by which the model can read descriptors.
@@ -125,6 +127,7 @@ impl CompactionRead {
                 last,
                 forked_at: self.forked_at.clone(),
                 messages: Content::new(encoded),
+                model: self.model,
             },
             entry,
             kept: count(messages.len() - leaving.len()),
