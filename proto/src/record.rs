@@ -295,6 +295,9 @@ pub struct Image<C: Clone> {
     /// How limits hold the process up.
     #[serde(default)]
     pub pausing: Pausing,
+    /// How many calls of each limited tool its model has made, by the name that the program uses.
+    #[serde(default)]
+    pub limited_calls: Vec<(Arc<str>, u32)>,
 }
 
 /// A child that had ended, was opened again, and runs in the background.
@@ -536,6 +539,7 @@ impl<C: Clone> Image<C> {
             reopened_children: self.reopened_children,
             effects,
             pausing: self.pausing,
+            limited_calls: self.limited_calls,
         })
     }
 }

@@ -157,6 +157,7 @@ pub fn initial_image(
         alarms_set: 0,
         effects: EffectLog::new(),
         pausing: Pausing::default(),
+        limited_calls: Vec::new(),
     };
     if !program.environment().needs_gathering() {
         add_environment(

@@ -106,6 +106,8 @@ pub struct State {
     pub(super) effects: EffectLog<Content>,
     /// How limits hold the process up. Never rolled back.
     pub(super) pausing: Pausing,
+    /// How many calls of each limited tool the model has made. Never rolled back.
+    pub(super) limited_calls: OrdMap<Arc<str>, u32>,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -221,6 +223,7 @@ impl State {
                 .collect(),
             effects: image.effects,
             pausing: image.pausing,
+            limited_calls: image.limited_calls.into_iter().collect(),
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -324,6 +327,11 @@ impl State {
             reopened_children: self.reopened_children.values().copied().collect(),
             effects: self.effects.clone(),
             pausing: self.pausing.clone(),
+            limited_calls: self
+                .limited_calls
+                .iter()
+                .map(|(tool, calls)| (tool.clone(), *calls))
+                .collect(),
         }
     }
 
