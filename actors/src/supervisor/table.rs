@@ -644,7 +644,8 @@ impl ProcessTable {
             match (entry.run_state, entry.view()) {
                 (RunState::Ended, _) => {}
                 (RunState::Hibernated { rest }, _) => {
-                    if rest == Rest::Asking {
+                    // One that is paused at a limit may hold calls as well.
+                    if matches!(rest, Rest::Asking | Rest::Paused) {
                         page.unloaded.push(pid);
                     }
                 }
