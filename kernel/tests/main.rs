@@ -16,6 +16,7 @@ mod imitation;
 mod process_alarms;
 mod process_attachments;
 mod process_budget;
+mod process_call_limits;
 mod process_compaction;
 mod process_control;
 mod process_explore;

@@ -88,7 +88,7 @@ pub use self::result::{ResultSection, SchemaSource};
 pub(crate) use self::schema::TableSchema;
 pub use self::schema::schema;
 pub(crate) use self::section::{Key, Rules, Section};
-pub use self::tools::{ServerTool, ToolEntry, ToolsSection};
+pub use self::tools::{ServerTool, ToolEntry, ToolLimits, ToolsSection};
 pub(crate) use self::value::Value;
 use crate::budget::Price;
 

@@ -301,6 +301,9 @@ pub struct Image<C: Clone> {
     /// Whether the process is a branch that has to win before it may write.
     #[serde(default)]
     pub speculation: Speculation,
+    /// How many calls of each limited tool its model has made, by the name that the program uses.
+    #[serde(default)]
+    pub limited_calls: Vec<(Arc<str>, u32)>,
 }
 
 /// Whether a process may act outside of itself.
@@ -562,6 +565,7 @@ impl<C: Clone> Image<C> {
             effects,
             pausing: self.pausing,
             speculation: self.speculation,
+            limited_calls: self.limited_calls,
         })
     }
 }

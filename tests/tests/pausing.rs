@@ -3,15 +3,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse::id::Pid;
 use dormouse::model::{Reply, Request, Usage};
 use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
+use dormouse::tool::Access;
 use dormouse::{
-    Amount, Budget, Event, Kernel, KernelBuilder, KernelError, Process, ProcessError, ProcessView,
-    RaiseSource, Recovery,
+    Amount, Budget, Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError,
+    ProcessView, RaiseSource, Recovery,
 };
 use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{
@@ -290,4 +292,59 @@ async fn what_is_below_a_paused_process_stays_so_over_every_cut() {
         check_histories(&requests);
     }
     assert!(suspended > 5, "{suspended}");
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Nothing {}
+
+/// A process whose time is up while one of its calls waits for a person: both are asked about, also
+/// where it hibernates.
+#[tokio::test]
+async fn a_paused_process_that_hibernates_is_still_asked_about_the_calls_that_it_holds() {
+    let slow = FnTool::new("slow", "Takes its time.", |Nothing {}| async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        Ok::<_, String>("seen".to_owned())
+    });
+    let write = FnTool::new("write", "Writes.", |Nothing {}| async {
+        Ok::<_, String>("written".to_owned())
+    });
+    let model = FnModel(|request: Request| async move {
+        Ok(match request.messages.len() {
+            1 => asks(&[("slow", "{}"), ("write", "{}")]),
+            _ => says("done"),
+        })
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = open(folder.path())
+        .model("m", model)
+        .tool(slow.access(Access::Read))
+        .tool(write)
+        .build()
+        .await
+        .unwrap();
+    let text = "[tools]\nenabled = [\"slow\", \"write\"]\nask = [\"write\"]\n[budget]\nwall_time = \
+                \"100ms\"\nat_limit = \"pause\"\n";
+    let process = kernel
+        .start(program(&kernel, text))
+        .input("go")
+        .await
+        .unwrap();
+    paused(&process).await;
+    // The call in flight ends first.
+    within(process.wait_for(|view: &ProcessView| view.phase.asks()))
+        .await
+        .unwrap();
+    within(async {
+        while process.hibernate().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let pending = kernel.pending().await.unwrap();
+    assert_eq!(pending.calls.len(), 1, "{pending:?}");
+    kernel.approve(pending.calls[0].id).await.unwrap();
+    let more = Budget::default().with(Amount::WallTime, Some(60_000));
+    assert_eq!(within(process.raise(more)).await.unwrap(), None);
+    let exit = within(process.wait()).await.unwrap();
+    assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, "done"));
 }

@@ -38,6 +38,7 @@ mod auto_summary;
 mod background;
 mod birth;
 mod budget;
+mod call_limits;
 mod checkpoint;
 mod checkpoint_op;
 mod children;

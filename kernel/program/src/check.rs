@@ -15,7 +15,8 @@ use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
 use super::preload::{Preload, PreloadPart};
 use super::server_tools::OwnTools;
 use super::{
-    ask, ca_file, command, descriptors, effects, prices, result, server_tools, servers, tools,
+    ask, ca_file, command, descriptors, effects, prices, result, server_tools, servers,
+    tool_limits, tools,
 };
 
 /// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
@@ -49,6 +50,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
     let diagnostics = &mut compilation.diagnostics;
     let ask_rules = ask::check(&file.tools.ask, &tools, &servers, diagnostics);
     let effects = effects::check(&file.tools.effects, &tools, &servers, diagnostics);
+    let tool_limits = tool_limits::check(&file.tools.limits, &tools, &servers, diagnostics);
     let provider_tools = server_tools::check(&file.tools, &file.model, own, diagnostics);
     let models = choose_models(file.model, compilation);
     let preloads = read_preloads(&file.preload, compilation);
@@ -76,6 +78,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
         ask_rules,
         ask_expires_ms: file.tools.ask_expires_ms,
         effects,
+        tool_limits,
         provider_tools_elsewhere: server_tools::for_other_providers(&provider_tools),
         provider_tools: Arc::new(provider_tools),
         commands,

@@ -56,6 +56,7 @@ mod requirement;
 mod result;
 mod server_tools;
 mod servers;
+mod tool_limits;
 mod tools;
 mod value_schema;
 

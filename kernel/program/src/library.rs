@@ -25,6 +25,7 @@ use super::finding::{Source, named_source};
 use super::preload::Preload;
 use super::result::ResultChoice;
 use super::servers::EnabledServer;
+use super::tool_limits::LimitsOfTools;
 use super::tools::EnabledTool;
 
 /// The programs of one compilation. Links are positions in the list, which allows cycles.
@@ -46,6 +47,7 @@ pub(super) struct CheckedProgram {
     pub(super) ask_rules: Vec<AskRule>,
     pub(super) ask_expires_ms: Option<u64>,
     pub(super) effects: EffectRules,
+    pub(super) tool_limits: LimitsOfTools,
     /// What requests to the provider of the first model say about tools.
     pub(super) provider_tools: Arc<ProviderTools>,
     /// What requests to other providers say.
@@ -259,6 +261,14 @@ impl Program {
     #[must_use]
     pub fn effect_policy(&self) -> Option<EffectPolicy> {
         self.checked_program().effects.policy
+    }
+
+    /// The most calls of a tool that the model of one process may make (`tools.limits`), by the name
+    /// by which the model calls it (`called`), or the name by which the program refers to it. `None`
+    /// if they are not limited.
+    #[must_use]
+    pub fn max_calls(&self, called: &str, name: &str) -> Option<u32> {
+        self.checked_program().tool_limits.max_calls(called, name)
     }
 
     /// The rule of `tools.effects` for a tool: by the name by which the model calls it (`called`),

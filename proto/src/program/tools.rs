@@ -32,6 +32,9 @@ pub struct ToolsSection {
     /// What happens to calls that repeat an effect beyond a point that the process went back to, by
     /// a branch, a restore or `goto`: a policy, or a table of `policy` and `tool`.
     pub effects: EffectsSection,
+    /// Limits of single tools: `[tools.limits.NAME]`, by the name of the tool.
+    #[key(max_items = MAX_TOOLS)]
+    pub limits: Vec<Named<ToolLimits>>,
     /// Programs of the host as tools. They are started without a shell, and the user has to permit
     /// each program.
     #[key(name = "command", max_items = MAX_TOOLS)]
@@ -46,6 +49,17 @@ pub struct ToolsSection {
     /// another provider is asked without them.
     #[key(max_items = MAX_TOOLS)]
     pub server: Vec<WithSpan<ServerTool>>,
+}
+
+/// `[tools.limits.NAME]`: limits of one tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
+#[section(expected = "a table of `max_calls`")]
+pub struct ToolLimits {
+    /// The most calls of the tool that the model of one process may make, over all turns. A further
+    /// one is answered with an error, and does not begin. Calls that never began do not count, and
+    /// no return to an earlier point takes a count back.
+    #[key(range = 1..=1_000_000_000)]
+    pub max_calls: Option<u32>,
 }
 
 /// A tool that the provider runs, in the provider's words.

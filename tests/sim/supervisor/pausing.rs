@@ -6,6 +6,7 @@ use dormouse_proto::id::Pid;
 
 use super::table::Run;
 use crate::defect::Defect;
+use crate::event::Event;
 use crate::world::World;
 
 impl World {
@@ -26,6 +27,10 @@ impl World {
                 Some(_) if is_below_paused => Signal::Suspend,
                 Some(_) => Signal::Release,
             };
+            if signal == Signal::Suspend && !self.is_draining && self.random.percent(30) {
+                // A life that is lost before it hears of the pause.
+                self.schedule.after(0, Event::Fault { pid: below });
+            }
             self.deliver(below, Input::Signal(signal));
         }
     }

@@ -158,6 +158,7 @@ pub fn initial_image(
         effects: EffectLog::new(),
         pausing: Pausing::default(),
         speculation: Speculation::None,
+        limited_calls: Vec::new(),
     };
     if !program.environment().needs_gathering() {
         add_environment(

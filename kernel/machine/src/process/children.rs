@@ -464,6 +464,7 @@ fn fork_image(state: &State) -> Image {
         alarms: Vec::new(),
         effects: state.effects.of_child(),
         pausing: Pausing::default(),
+        limited_calls: Vec::new(),
         ..state.image()
     }
 }

@@ -217,6 +217,7 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             }
         }
         CallFact::ToolCalled { call } => {
+            state.count_limited_call(*call);
             update_pending_call(state, *call, |pending_call| pending_call.started = true);
             state.record_effect(*call);
         }
@@ -229,6 +230,9 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
                 .output_totals
                 .produced_chars
                 .saturating_add(*produced_chars);
+            if !answer.is_error {
+                state.count_limited_call(*call);
+            }
             state.record_outcome(*call, answer);
             update_pending_call(state, *call, |pending_call| {
                 pending_call.answer = Some(answer.clone())

@@ -108,6 +108,8 @@ pub struct State {
     pub(super) pausing: Pausing,
     /// Whether the process is a branch that has to win before it may write.
     pub(super) speculation: Speculation,
+    /// How many calls of each limited tool the model has made. Never rolled back.
+    pub(super) limited_calls: OrdMap<Arc<str>, u32>,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -224,6 +226,7 @@ impl State {
             effects: image.effects,
             pausing: image.pausing,
             speculation: image.speculation,
+            limited_calls: image.limited_calls.into_iter().collect(),
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -328,6 +331,11 @@ impl State {
             effects: self.effects.clone(),
             pausing: self.pausing.clone(),
             speculation: self.speculation,
+            limited_calls: self
+                .limited_calls
+                .iter()
+                .map(|(tool, calls)| (tool.clone(), *calls))
+                .collect(),
         }
     }
 

@@ -63,6 +63,7 @@ impl Draft {
             return;
         }
         let caller = self.caller();
+        self.refuse_calls_over_limit();
         self.fence_calls();
         self.hold_speculative_calls();
         self.hold_calls();
