@@ -57,7 +57,10 @@ fn an_empty_match_counts_if_it_is_at_an_anchor() {
     for (query, counts) in cases {
         assert_eq!(pattern(query).counts_empty, counts, "{query}");
         if !counts {
-            assert!(expected(query, Case::Sensitive, "yyy").is_empty(), "{query}");
+            assert!(
+                expected(query, Case::Sensitive, "yyy").is_empty(),
+                "{query}"
+            );
             let found = find(&pattern(query), "yyy", STEPS, STEPS);
             assert_eq!(found, Ok(Vec::new()), "{query}");
         }
