@@ -199,6 +199,14 @@ pub enum ProcessError {
         /// Why, and what to try.
         reason: String,
     },
+    /// The process keeps the tools of tool servers that it has.
+    #[error("the tools of process {pid} were not replaced: {reason}")]
+    ToolsNotReplaced {
+        /// The process.
+        pid: Pid,
+        /// Why.
+        reason: String,
+    },
     /// An input without parts begins no turn.
     #[error(
         "the input has no parts, so process {0} begins no turn with it. Give it a text or a part"

@@ -387,7 +387,7 @@ impl RunningProcess {
         for read in reads {
             match read.call() {
                 Some(call) => call_reads.push((call, read)),
-                // An incoming content is acknowledged once its read has come back and is durable.
+                // An arrival is acknowledged once its read has come back and is durable.
                 None => self.incoming_reads.push(
                     read,
                     inbox_slot.take(),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse::id::Pid;
 use dormouse::process::ExportId;
-use dormouse::{Kernel, ProcessInfo};
+use dormouse::{Kernel, KernelError, NotFound, ProcessInfo};
 
 use crate::failure::Failure;
 use crate::terminal::{one_line, print_stderr};
@@ -101,18 +101,34 @@ impl Trees {
             .collect()
     }
 
+    /// As [`root_of`](Self::root_of), for a process that the user names.
+    ///
+    /// # Errors
+    /// The store holds no such process, or may have lost it (LOST-1).
+    pub(crate) async fn find_root(&self, kernel: &Kernel, pid: Pid) -> Result<Pid, Failure> {
+        if let Some(root) = self.root_of(pid) {
+            return Ok(root);
+        }
+        Err(match kernel.process(pid).await {
+            Err(error @ KernelError::NotFound(NotFound::MayBeLost { .. })) => error.into(),
+            _ => Failure::Usage(format!(
+                "the store holds no process {pid}: dormouse ps lists those it holds"
+            )),
+        })
+    }
+
     /// The roots of the trees of these processes, each once.
     ///
     /// # Errors
-    /// For a pid that the store does not hold.
-    pub(crate) fn roots_of(&self, pids: &[u64]) -> Result<Vec<Pid>, Failure> {
+    /// As [`find_root`](Self::find_root).
+    pub(crate) async fn roots_of(
+        &self,
+        kernel: &Kernel,
+        pids: &[u64],
+    ) -> Result<Vec<Pid>, Failure> {
         let mut roots = BTreeSet::new();
         for pid in pids.iter().copied().map(Pid) {
-            let Some(root) = self.root_of(pid) else {
-                return Err(Failure::Usage(format!(
-                    "the store holds no process {pid}: dormouse ps lists those it holds"
-                )));
-            };
+            let root = self.find_root(kernel, pid).await?;
             if root != pid {
                 print_stderr(&format!(
                     "process {pid} is part of the tree of process {root}, which is resumed as a \

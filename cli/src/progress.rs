@@ -79,9 +79,9 @@ fn describe_step(event: &Event) -> Option<String> {
             parent: None,
             ..
         } => format!("{program} starts"),
-        Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", shorten(args)),
+        Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", first_line(args)),
         Event::ServerToolCalled { tool, args, .. } => {
-            format!("its provider ran {tool} {}", shorten(args))
+            format!("its provider ran {tool} {}", first_line(args))
         }
         Event::ToolProgress { tool, progress, .. } => {
             format!("{tool}: {}", describe_tool_progress(progress))
@@ -94,7 +94,7 @@ fn describe_step(event: &Event) -> Option<String> {
             from, to, reason, ..
         } => format!("calls {to} instead of {from}: {reason}"),
         Event::CallHeld { call } => {
-            format!("asks you about {} {}", call.tool, shorten(&call.args))
+            format!("asks you about {} {}", call.tool, first_line(&call.args))
         }
         Event::HeldCallAnswered { call } => format!("call {} is answered", call.call),
         Event::LimitReached { paused, .. } => format!("is paused: {paused}"),
@@ -121,7 +121,7 @@ fn describe_tool_progress(progress: &dormouse::tool::Progress) -> String {
         Some(total) => format!("{done} of {total} {message}"),
         None => format!("{done} {message}"),
     };
-    shorten(text.trim_end())
+    first_line(text.trim_end())
 }
 
 fn describe_fact(fact: &Fact) -> Option<String> {
@@ -136,11 +136,11 @@ fn describe_fact(fact: &Fact) -> Option<String> {
 }
 
 fn describe_exit(exit: &Exit) -> String {
-    format!("{}: {}", exit.status.word(), shorten(&exit.message))
+    format!("{}: {}", exit.status.word(), first_line(&exit.message))
 }
 
-/// The first line, up to 80 characters.
-fn shorten(text: &str) -> String {
+/// The first line, up to 80 characters, and an ellipsis if there is more.
+fn first_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let short: String = line.chars().take(80).collect();
     if short.len() < text.trim_end().len() {

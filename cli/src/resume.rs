@@ -6,6 +6,7 @@
 //! only if the user names it.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -58,9 +59,14 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     let trees = Trees::new(kernel.processes().await?);
     let folder = args.store.folder.display();
     if trees.is_empty() {
-        return Err(Failure::Usage(format!(
-            "the store {folder} holds no process: run a program"
-        )));
+        return Err(match kernel.losses() {
+            [] => Failure::Usage(format!(
+                "the store {folder} holds no process: run a program"
+            )),
+            [lost, ..] => Failure::Store(format!(
+                "the store {folder} holds no process that can be read: {lost}"
+            )),
+        });
     }
     let chosen = match &args.pids[..] {
         [] => {
@@ -78,9 +84,14 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
             }
             trees.living_roots_except(&left_out)?
         }
-        pids => trees.roots_of(pids)?,
+        pids => trees.roots_of(&kernel, pids).await?,
     };
-    let Resumable { chosen, loss } = exclude_lost_trees(&kernel, &trees, chosen).await?;
+    let Resumable { chosen, loss } = exclude_lost_trees(&kernel, &trees, chosen).await;
+    if chosen.is_empty() {
+        return Err(Failure::Store(
+            "nothing is resumed: each tree to resume has lost something".to_owned(),
+        ));
+    }
     isolate_others(&kernel, &chosen).await?;
     let living_roots: Vec<Pid> = chosen
         .iter()
@@ -129,27 +140,37 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     for root in roots_to_wait_for {
         roots.awake.push(kernel.process(root).await?);
     }
-    let missing = kernel.losses().to_vec();
-    let has_new_loss = loss == Loss::New || !missing.is_empty();
+    let losses = kernel.losses().to_vec();
     let store = Some(args.store.folder.as_path());
     let code = run_to_end(kernel, roots, when_asleep, events, stop, store).await?;
-    for missing in &missing {
+    let code = report_losses(&losses, &args.store.folder, code);
+    Ok(match loss {
+        Loss::New => ExitCode::from(3),
+        Loss::NoneOrAcknowledged => code,
+    })
+}
+
+/// Says what the store has lost, after a run that ended with `code`. Returns the exit code of the
+/// command: 3 if something is lost.
+pub(crate) fn report_losses(losses: &[String], folder: &Path, code: ExitCode) -> ExitCode {
+    for lost in losses {
         print_stderr(&format!(
-            "missing: {missing}. dormouse fsck --store {folder} says what can be done"
+            "missing: {lost}. dormouse fsck --store {} says what can be done",
+            folder.display()
         ));
     }
-    Ok(if has_new_loss {
-        ExitCode::from(3)
-    } else {
-        code
-    })
+    match losses {
+        [] => code,
+        _ => ExitCode::from(3),
+    }
 }
 
 /// The chosen trees that can be resumed.
 pub(crate) struct Resumable {
-    /// Their roots: no record of these trees is lost.
-    chosen: Vec<Pid>,
-    /// Whether a chosen tree that cannot be resumed has lost something that nobody has acknowledged.
+    /// Their roots: no record of these trees is lost. Empty if each chosen tree has lost something.
+    pub(crate) chosen: Vec<Pid>,
+    /// Whether a chosen tree that cannot be resumed has lost something that nobody has
+    /// acknowledged.
     loss: Loss,
 }
 
@@ -160,23 +181,21 @@ pub(crate) enum Loss {
     New,
 }
 
-/// Leaves out the trees that have lost something, and says so: such a tree may have continued in
-/// the lost part, and would repeat its calls. Reads journals only if the store has lost something.
-///
-/// # Errors
-/// If no tree is left.
+/// Leaves out the *lost trees*, those that have lost something, and says so: such a tree may have
+/// continued in the lost part, and would repeat its calls. Reads journals only if the store has
+/// lost something.
 pub(crate) async fn exclude_lost_trees(
     kernel: &Kernel,
     trees: &Trees,
     chosen: Vec<Pid>,
-) -> Result<Resumable, Failure> {
+) -> Resumable {
     let mut resumable = Resumable {
         chosen: Vec::new(),
         loss: Loss::NoneOrAcknowledged,
     };
     if kernel.losses().is_empty() && kernel.acknowledged_losses().is_empty() {
         resumable.chosen = chosen;
-        return Ok(resumable);
+        return resumable;
     }
     for root in chosen {
         let mut first_loss = None;
@@ -199,12 +218,7 @@ pub(crate) async fn exclude_lost_trees(
             resumable.loss = Loss::New;
         }
     }
-    if resumable.chosen.is_empty() {
-        return Err(Failure::Store(
-            "nothing is resumed: each tree to resume has lost something".to_owned(),
-        ));
-    }
-    Ok(resumable)
+    resumable
 }
 
 /// Continues stopped trees if the user named them: a branch that was killed before it got its

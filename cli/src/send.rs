@@ -1,8 +1,13 @@
-//! `dormouse send`: sends a message to a process of a store, and runs its tree until nothing is left
-//! to do. A process that has ended is opened again: that is how a conversation of days works from
-//! the command line.
+//! `dormouse send`: sends a message to a process of a store, and runs its tree until nothing is
+//! left to do. A process that has ended is opened again, so a conversation can go on for days.
 //!
-//! The permissions of this command apply to the tree of the process only, as with `dormouse resume`.
+//! The command finds the tree of the process, and sends nothing if that tree has lost something
+//! (`exclude_lost_trees`). It isolates all other trees, resumes the living members of this one, and
+//! only then sends the message, since a held process takes no input. `run_to_end` then waits until
+//! each process of the tree has ended, or the tree is *asleep*: it only waits for alarms.
+//!
+//! The permissions of this command apply to the tree of the process only, as with `dormouse
+//! resume`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +21,7 @@ use crate::failure::Failure;
 use crate::kernel_setup::KernelSetup;
 use crate::process_trees::{Trees, isolate_others};
 use crate::requirements::warn_of_missing_permissions;
-use crate::resume::exclude_lost_trees;
+use crate::resume::{exclude_lost_trees, report_losses};
 use crate::run::{Input, input_parts};
 use crate::run_to_end::{WhenAsleep, run_to_end};
 use crate::stop_signals::StopSignals;
@@ -38,13 +43,15 @@ pub(crate) struct Send {
     pub(crate) flags: RunFlags,
 }
 
-/// Sends the message and runs the tree of the process to its end.
+/// Sends the message and runs the tree of the process to its end. Exits with 3 if processes of the
+/// store may be missing.
 pub(crate) async fn send(args: Send) -> Result<ExitCode, Failure> {
     let pid = Pid(args.pid);
     let is_stdin = args.text.as_deref() == Some("-");
     let message = input_parts(Input {
         input: args.text.filter(|_| !is_stdin),
         input_file: args.input_file,
+        // `Input` is what `dormouse run` parses: its last argument is the text `-`.
         stdin: is_stdin.then(|| "-".to_owned()),
     })?;
     let message = message.ok_or_else(|| {
@@ -57,12 +64,13 @@ pub(crate) async fn send(args: Send) -> Result<ExitCode, Failure> {
         .open_existing()
         .await?;
     let trees = Trees::new(kernel.processes().await?);
-    let root = trees.root_of(pid).ok_or_else(|| {
-        Failure::Usage(format!(
-            "the store holds no process {pid}: dormouse ps lists those it holds"
-        ))
-    })?;
-    exclude_lost_trees(&kernel, &trees, vec![root]).await?;
+    let root = trees.find_root(&kernel, pid).await?;
+    let resumable = exclude_lost_trees(&kernel, &trees, vec![root]).await;
+    if resumable.chosen.is_empty() {
+        return Err(Failure::Store(format!(
+            "nothing is sent to process {pid}: its tree has lost something"
+        )));
+    }
     let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
     let stop = StopSignals::listen()?;
     if let Ok(view) = kernel.inspect(pid).await {
@@ -78,7 +86,9 @@ pub(crate) async fn send(args: Send) -> Result<ExitCode, Failure> {
     }
     kernel.process(pid).await?.input(message).await?;
     let root = kernel.process(root).await?;
+    let losses = kernel.losses().to_vec();
     let store = Some(args.store.folder.as_path());
     let when_asleep = WhenAsleep::from_flags(&args.flags, store);
-    run_to_end(kernel, root.into(), when_asleep, events, stop, store).await
+    let code = run_to_end(kernel, root.into(), when_asleep, events, stop, store).await?;
+    Ok(report_losses(&losses, &args.store.folder, code))
 }

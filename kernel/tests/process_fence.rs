@@ -243,6 +243,17 @@ fn a_person_runs_a_repeated_call_anew_or_gives_its_recorded_answer_or_refuses() 
     let call = run.held()[0].0;
     assert!(run.verdict(call, Verdict::Recall).is_err());
     assert_eq!(run.held().len(), 1);
+
+    // Nor has one that repeats a call whose answer never came.
+    let mut run = called("", &[PAY]);
+    run.go_back("msg:1");
+    assert_eq!(run.repeat(PAY), Waits);
+    let call = run.held()[0].0;
+    let recalled = run.verdict(call, Verdict::Recall);
+    assert!(recalled.unwrap_err().contains("no answer is recorded"));
+    assert_eq!(run.held().len(), 1);
+    run.approve(call);
+    assert_eq!(run.fate(), Runs);
 }
 
 #[test]

@@ -61,6 +61,7 @@ pub(crate) fn called(ask: &str, calls: &[(&str, &str)]) -> Replay {
 }
 
 const ASK_WRITE: &str = "ask = [\"write\"]\n";
+const ASK_BASH: &str = "ask = [\"bash\"]\n";
 
 impl Replay {
     pub(crate) fn held(&self) -> Vec<(CallId, String)> {
@@ -358,6 +359,28 @@ fn a_verdict_applies_once_and_to_a_held_call_only() {
     assert_eq!(run.begun(), [], "the second one begins nothing");
     let refused = run.verdict(call, Verdict::Refuse { why: String::new() });
     assert!(refused.is_err(), "it runs already");
+    let mut asked = called("", &[("ask_user", r#"{"question": "Which?"}"#)]);
+    let recalled = asked.verdict(asked.held()[0].0, Verdict::Recall);
+    assert!(recalled.unwrap_err().contains("answer it with a value"));
+}
+
+#[test]
+fn a_copy_does_not_say_that_nothing_ran_of_a_call_that_the_original_had_started() {
+    let mut run = called(ASK_BASH, &[("bash", "{}")]);
+    let waiting = run.image();
+    run.approve(run.held()[0].0);
+    let started = run.image();
+    for (image, expected) in [
+        (waiting, "Nothing of this call has run."),
+        (started, "It was not run again."),
+    ] {
+        let mut copy = of_image(&run, image_of_copy(image, 0), 2, 0);
+        let why = String::new();
+        copy.verdict(copy.held()[0].0, Verdict::Refuse { why })
+            .unwrap();
+        let answer = &copy.answers()[0];
+        assert!(answer.contains(expected), "{answer}");
+    }
 }
 
 #[test]
@@ -398,7 +421,7 @@ fn a_call_that_nobody_answers_expires() {
 
     let mut resumed = of_image(&run, run.image(), 1, HOUR_MS);
     assert_eq!(resumed.held(), [], "what expired meanwhile is refused");
-    assert!(resumed.answers()[0].contains("nobody answered in time"));
+    assert!(resumed.answers()[0].contains("nobody answered within the time"));
     let late = resumed.verdict(call, Verdict::Approve { args: None });
     assert!(late.is_err());
 
@@ -406,10 +429,10 @@ fn a_call_that_nobody_answers_expires() {
     late.now_ms = HOUR_MS;
     let approved = late.verdict(call, Verdict::Approve { args: None });
     assert!(approved.is_err(), "an approval that comes too late");
-    assert!(late.answers()[0].contains("nobody answered in time"));
+    assert!(late.answers()[0].contains("nobody answered within the time"));
 
     run.feed(Input::TimeUp { at_ms: HOUR_MS });
-    assert!(run.answers()[0].contains("nobody answered in time"));
+    assert!(run.answers()[0].contains("nobody answered within the time"));
     assert_eq!(run.begun(), []);
 }
 
@@ -524,6 +547,10 @@ fn a_copy_holds_anew_what_was_held_or_approved() {
             "{what}: the model's own"
         );
         assert_eq!(copy.state.busy_reason(), None, "{what}");
+        assert!(
+            copy.state.phase().asks(),
+            "{what}: it waits for the person only"
+        );
         let held = copy.held();
         held.iter().for_each(|(call, _)| copy.approve(*call));
         assert_eq!(copy.begun().len(), expected, "{what}");

@@ -854,7 +854,7 @@ fn writes_to_the_cache_of_an_hour_have_their_own_price() {
     assert_eq!(
         priced("", hour),
         (CacheTtl::FiveMinutes, 6 * NANOS_PER_UNIT),
-        "in the provider's words"
+        "in the provider's syntax"
     );
     let one_price = priced(
         "cache_ttl = \"1h\"\n",

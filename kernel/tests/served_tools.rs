@@ -196,6 +196,27 @@ fn a_name_is_changed_only_where_it_collides_with_what_is_served() {
 }
 
 #[test]
+fn a_tool_keeps_its_form_under_the_name_that_it_gets_and_takes_none_of_the_provider() {
+    let text = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n[[tools.server]]\ntype = \
+                \"web_search_1\"\nname = \"web_search\"\n[mcp.servers.s]\ncommand = \"s\"\n[tools.mcp]\ns = \
+                { tools = [{ name = \"a.b\", strict = true }, { name = \"web_search\", strict = true }, { \
+                name = \"look\", alias = \"see\", strict = true }, \"plain\"], prefix = \"\" }\n";
+    let mut read = |_: &Path| Ok(Bytes::from(text));
+    let program = compile(Path::new("p.toml"), &mut read, &[])
+        .unwrap()
+        .program;
+    let offers = ["a.b", "web_search", "look", "plain"].map(|name| offer("s", name, Access::Read));
+    let image = given(&program, &offers);
+    assert_eq!(names(&image), ["a_b", "s__web_search", "see", "plain"]);
+    let around = Arc::new(HostContext::new(&TOOL_SET));
+    let state = State::from_image(Pid(1), program, around, image).unwrap();
+    let sent = state.request().provider_tools;
+    let strict: Vec<_> = sent.forms.iter().filter(|(_, form)| form.strict).collect();
+    let strict: Vec<_> = strict.into_iter().map(|(name, _)| &**name).collect();
+    assert_eq!(strict, ["a_b", "s__web_search", "see"]);
+}
+
+#[test]
 fn a_program_says_of_a_tool_what_it_likes() {
     let program = program(
         "[tools.mcp]\ns = [{ name = \"t\", description = \"Ours.\", access = \"admin\", \

@@ -205,6 +205,59 @@ fn an_image_that_the_model_makes_is_a_descriptor_and_the_turn_says_so() {
 }
 
 #[test]
+fn outputs_that_are_not_kept_are_told() {
+    let image = |data: &str| {
+        let part = json!({"inlineData": {"mimeType": "image/png", "data": data}});
+        opaque("gemini", &part)
+    };
+    let told = |run: &Replay| {
+        let mut effects = run.effects.iter().rev();
+        effects.find_map(|effect| match effect {
+            Effect::Report(Report::Turn { outcome }) => Some(outcome.message.to_string()),
+            _ => None,
+        })
+    };
+    // Unpadded text in the alphabet for addresses is base64, too.
+    let mut run = Replay::of(process(), 0);
+    run.replied(vec![image("iVBORw0KGgo")], StopReason::EndTurn);
+    assert_eq!(told(&run).unwrap(), "[fd:1: image/png, 8 bytes]");
+    run.says("more");
+    run.replied(vec![image("no base64 at all!")], StopReason::EndTurn);
+    let why = "image/png is not kept: what the provider sent is not base64";
+    assert_eq!(told(&run).unwrap(), format!("[{why}]"));
+    run.says("more");
+    assert_eq!(
+        run.notes(),
+        [format!(
+            "<fd_attachments missing=\"1\">{why}</fd_attachments>"
+        )]
+    );
+    run.replied(vec![image(PNG); 70], StopReason::EndTurn);
+    assert_eq!(run.state.table().len(), 65);
+    let lines = told(&run).unwrap();
+    assert!(
+        lines.starts_with("[fd:2: ") && lines.contains("\n[fd:65: "),
+        "{lines}"
+    );
+    assert!(
+        lines.ends_with(
+            "\n[6 further outputs are not kept: at most 64 of a reply become descriptors]"
+        ),
+        "{lines}"
+    );
+    run.says("more");
+    let note = run.notes().concat();
+    assert!(
+        note.contains("fd=\"fd:2\"") && !note.contains("fd=\"fd:1\""),
+        "{note}"
+    );
+    assert!(
+        note.contains("<fd_attachments total=\"70\" kept=\"64\">"),
+        "{note}"
+    );
+}
+
+#[test]
 fn a_file_that_the_adapter_fetched_is_a_descriptor_and_a_missing_one_is_told() {
     let note = |json: Value| Block::Opaque(Raw::note(json.to_string()));
     let file = note(

@@ -30,12 +30,12 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
                 table: &mut crate::program::Reader<'_>,
                 key: &str,
                 node: crate::program::Node<'_>,
-                _rules: &crate::program::Rules,
+                rules: &crate::program::Rules,
             ) -> Option<Self> {
-                crate::program::Keyword::read(table, key, node)
+                crate::program::Keyword::read_word(table, key, node, rules)
             }
             fn schema(_rules: &crate::program::Rules) -> ::serde_json::Value {
-                <Self as crate::program::Keyword>::schema()
+                <Self as crate::program::Keyword>::schema_of_words()
             }
             fn show(&self) -> Option<::serde_json::Value> {
                 Some(crate::program::Keyword::word(*self).into())

@@ -54,10 +54,12 @@ pub fn tool(options: TokenStream, function: TokenStream) -> TokenStream {
 ///
 /// * `name = "…"`: the key, if it is not the name of the field. `alias = "…"`: a second name.
 /// * `default = …`: the value if the key is not given.
-/// * `range = 1..=10`: the valid numbers, sizes, durations or amounts of money.
+/// * `range = 1..=10`: the valid numbers, sizes, durations or amounts of money, in the unit in
+///   which they are stored. A size or a duration is at least 1, whatever the range.
 /// * `max_items = 16`: the maximum number of entries of a list or table.
 /// * `required`, or `required = "the hint in the error"`: the key must be given.
-/// * `with = Type`: parses the value as `Type`, a tuple struct around the type of the field.
+/// * `with = Type`: parses the value as `Type`, a tuple struct around the type of the field, or
+///   around what its `Option` holds.
 /// * `flatten`: the keys of another section are keys of this table.
 /// * `last`: the key is parsed and listed after the others.
 /// * `span`: the span of the table. `span = "key"`: the span of the value of that key.
@@ -77,9 +79,9 @@ pub fn section(input: TokenStream) -> TokenStream {
     derive(input, section::expand)
 }
 
-/// Implements `Keyword` for an enum, so that each variant is a word in a program file. The word is
-/// the variant's name in snake case. `#[word("…", "…")]` sets other words: all of them are
-/// accepted, and the first one is shown.
+/// Implements `Keyword` and `Value` for an enum, so that each variant is a word in a program file.
+/// The word is the variant's name in snake case. `#[word("…", "…")]` sets other words: all of them
+/// are accepted, and the first one is shown.
 #[proc_macro_derive(Keyword, attributes(word))]
 pub fn keyword(input: TokenStream) -> TokenStream {
     derive(input, keyword::expand)

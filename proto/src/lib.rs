@@ -16,6 +16,7 @@
 //! ```
 
 pub mod alarm;
+pub mod base64;
 pub mod budget;
 pub mod checkpoint;
 pub mod command;
@@ -38,6 +39,7 @@ pub mod server_tool;
 mod server_value;
 pub mod shown;
 pub mod temp_file;
+pub mod text;
 pub mod thinking;
 pub mod tool;
 pub mod user_input;

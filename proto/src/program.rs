@@ -79,7 +79,7 @@ pub use self::mcp_file::{DeclaredServers, ServersFileError, UnsupportedServer, p
 pub use self::model::{CacheTtl, FallbackSection, ModelEntry, ModelSection, Provider};
 pub use self::money::parse_money;
 pub(crate) use self::money::{CallPrices, MAX_NANOS, Money};
-pub use self::nearest::{advice, listed, nearest, shorten, suggestion};
+pub use self::nearest::{advice, nearest, suggestion};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::preload::{LineRange, PreloadFile, PreloadSection, RelativeTo};
 pub use self::prompt::PromptSection;
@@ -91,6 +91,7 @@ pub(crate) use self::section::{Key, Rules, Section};
 pub use self::tools::{ServerTool, ToolEntry, ToolLimits, ToolsSection};
 pub(crate) use self::value::Value;
 use crate::budget::Price;
+pub use crate::text::{listed, shorten};
 
 /// The largest program file, in bytes.
 pub const MAX_FILE_BYTES: usize = 1 << 20;

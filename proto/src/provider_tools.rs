@@ -1,4 +1,4 @@
-//! What a program says about tools in the words of its provider: tools that the provider runs
+//! What a program says about tools in the syntax of its provider: tools that the provider runs
 //! itself, and how the program's own tools are presented.
 //!
 //! None of this is stored with a process: it is read from the program, which never changes.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The tools of requests in the words of one provider.
+/// The tools of requests in the syntax of one provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProviderTools {
     /// Tools that the provider runs, as they are sent, in the order written (`[[tools.server]]`).
@@ -31,12 +31,12 @@ impl ProviderTools {
 pub struct ToolForm {
     /// Whether the provider has to make the arguments valid against the schema.
     pub strict: bool,
-    /// As `strict`, if the strict mode of the provider can express the schema; otherwise the tool is
-    /// not strict.
+    /// As `strict`, if the strict mode of the provider can express the schema; otherwise the tool
+    /// is not strict.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub strict_if_expressible: bool,
     /// The format of a tool whose only argument is a text, which the provider then constrains, such
-    /// as a grammar; in the provider's words. `None` for a tool that takes a JSON object.
+    /// as a grammar; in the provider's syntax. `None` for a tool that takes a JSON object.
     pub input_format: Option<Map<String, Value>>,
     /// Further fields of the tool, as they are sent.
     pub fields: Map<String, Value>,

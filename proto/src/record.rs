@@ -52,7 +52,7 @@ pub struct Entry<C> {
     pub source: Arc<str>,
     /// Opening time: milliseconds since the epoch, UTC.
     pub opened_ms: u64,
-    /// Bytes after the content that were dropped because it reached `max_content_bytes`.
+    /// How many bytes were cut off the end, at `max_content_bytes`.
     pub cut_bytes: u64,
     /// Notes of the process.
     pub notes: Annotations,
@@ -105,7 +105,7 @@ pub enum Control {
     /// Stopped: starts no call. Results of calls in flight are recorded.
     Stopped,
     /// Stopped, and no call is in flight: the process came back from its journal, or is a copy of a
-    /// stopped one. It starts no call.
+    /// stopped one.
     StoppedWithoutCalls,
 }
 
@@ -135,7 +135,8 @@ pub struct PendingCall {
     pub ended_children: OrdMap<u32, (Pid, Exit)>,
     /// The answer, once there is one.
     pub answer: Option<Answer>,
-    /// What a person has to decide about the call, or has decided; `None` if nobody was asked.
+    /// What a person has to decide about the call, or has decided: the *gate* that the call has to
+    /// pass before it begins. `None` if nobody was asked.
     #[serde(default)]
     pub gate: Option<Gate>,
 }
@@ -177,7 +178,8 @@ pub enum HoldReason {
     },
     /// The call asks the person a question (`ask_user`). The person's value is the answer.
     Question,
-    /// The call does again what was done beyond a point that the process went back to, or may do so.
+    /// The call does again what was done beyond a point that the process went back to, or may do
+    /// so.
     Repeats {
         /// The effect that it repeats; `None` if the effects beyond that point are not known.
         effect: Option<RepeatedEffect>,
@@ -211,7 +213,7 @@ pub struct ArgumentEdit {
 /// image.
 ///
 /// Conversation, table and tools have the same persistent representation as in a running process,
-/// so that taking or loading an image copies none of them.
+/// so that an image of a running process shares them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "C: Clone + Deserialize<'de>"))]
 pub struct Image<C: Clone> {
@@ -235,7 +237,8 @@ pub struct Image<C: Clone> {
     pub priority: Priority,
     /// The conversation.
     pub messages: Vector<Arc<Message>>,
-    /// Message counts at each fork that the process descends from, oldest first.
+    /// For each fork among its ancestors, oldest first: how many messages the conversation had
+    /// then.
     pub forked_at: Vec<u32>,
     /// Messages that wait for the next turn.
     pub mailbox: Vec<Mail>,
@@ -329,8 +332,8 @@ pub struct ReopenedChild {
     pub index: u32,
     /// Pid of the child.
     pub child: Pid,
-    /// How often the child was opened again. Its end is the one with this number
-    /// ([`Exit::reopenings`]); an end with a lower number is known.
+    /// How often the child was opened again. The parent waits for the end with this number
+    /// ([`Exit::reopenings`]); one with a lower number was reported before.
     pub reopenings: u32,
 }
 
@@ -341,7 +344,7 @@ pub struct CompactedMessages<C> {
     pub history: u32,
     /// Number of the last one, counted from 1.
     pub last: u32,
-    /// Message counts at each fork before the compaction, oldest first.
+    /// As [`Image::forked_at`], before the compaction.
     pub forked_at: Vec<u32>,
     /// The conversation before the compaction, up to the last of these messages: the encoding
     /// ([`codec::encode`]) of a list of [`Message`]s. It begins with the summary of the compaction
@@ -407,14 +410,16 @@ impl Phase {
         calls.filter_map(|pending_call| Some((pending_call, pending_call.hold()?)))
     }
 
-    /// Whether calls wait for a person, and nothing else of the turn is under way.
+    /// Whether calls wait for a person, and nothing else of the turn is under way. In a copy of a
+    /// process, a held call may have been started: the original did that.
     #[must_use]
     pub fn asks(&self) -> bool {
         let mut open = self
             .pending_calls()
             .iter()
             .filter(|call| call.answer.is_none());
-        self.held_calls().next().is_some() && open.all(|call| !call.started)
+        self.held_calls().next().is_some()
+            && open.all(|call| !call.started || call.hold().is_some())
     }
 
     /// When the next held call expires: milliseconds since the epoch, UTC.

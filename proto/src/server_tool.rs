@@ -19,6 +19,10 @@ use crate::message::{Block, Message, Raw};
 /// part of what is sent back.
 pub const GEMINI_METADATA: [&str; 2] = ["groundingMetadata", "urlContextMetadata"];
 
+/// The name of the tool that a file of a reply counts as if the model itself made it, without a
+/// tool, as models of Gemini do.
+pub const REPLY_TOOL: &str = "reply";
+
 /// The type of the note ([`Raw::NOTE`]) that keeps a file which the provider's tools made: `tool`,
 /// `id`, perhaps `name`, and `media_type` with `data` (base64), or else `error`.
 pub const FILE_NOTE: &str = "file";
@@ -100,8 +104,8 @@ pub fn raw_of(block: &Block) -> Option<&Raw> {
     }
 }
 
-/// The calls of the provider's tools in these blocks, by tool, in the order of the first call. Costs
-/// what [`server_summaries`] costs.
+/// The calls of the provider's tools in these blocks, by tool, in the order of the first call.
+/// Costs what [`server_summaries`] costs.
 #[must_use]
 pub fn count_calls(blocks: &[Block]) -> Vec<(String, u32)> {
     let mut counts: Vec<(String, u32)> = Vec::new();
@@ -209,7 +213,7 @@ fn of_gemini(part: &Value) -> Vec<ServerBlock> {
             media: vec![media],
             ..Output::default()
         };
-        blocks.push(ServerBlock::returned("reply", output));
+        blocks.push(ServerBlock::returned(REPLY_TOOL, output));
     }
     let queries = strings(&part["groundingMetadata"]["webSearchQueries"]);
     if !queries.is_empty() {

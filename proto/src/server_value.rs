@@ -126,6 +126,13 @@ impl ServerValue {
         names
     }
 
+    /// Whether the value refers to a header of the downstream client ([`client_header`]).
+    #[must_use]
+    pub fn refers_to_client(&self) -> bool {
+        let mut names = self.referenced().into_iter();
+        names.any(|name| client_header(&name).is_some())
+    }
+
     /// Everything that the value refers to.
     fn referenced(&self) -> Vec<String> {
         let mut names = Vec::new();

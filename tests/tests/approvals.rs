@@ -235,7 +235,11 @@ async fn a_hibernated_process_wakes_when_its_call_expires() {
     let events = kernel.events();
     events_until(events, |event| matches!(event, Event::Woke { .. })).await;
     let exit = within(kernel.process(pid).await.unwrap().wait()).await;
-    assert!(exit.unwrap().message.contains("nobody answered in time"));
+    assert!(
+        exit.unwrap()
+            .message
+            .contains("nobody answered within the time")
+    );
     assert_eq!(runs.load(Ordering::SeqCst), 0);
 }
 

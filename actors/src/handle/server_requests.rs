@@ -1,5 +1,8 @@
 //! Requests of the host to the tool servers of a process, beyond calls of their tools: prompts,
 //! resources, completions. They are no part of the journal.
+//!
+//! The tools that servers *offer* (list) to a process change only by [`Process::update_mcp_tools`],
+//! which is a fact in the journal.
 
 use std::sync::Arc;
 
@@ -8,8 +11,7 @@ use dormouse_proto::server::Server;
 use serde_json::Value;
 
 use super::process::Process;
-use crate::environment::StartContextError;
-use crate::error::{KernelError, StartError};
+use crate::error::{KernelError, ProcessError};
 use crate::ports::{OffersTo, ServerAnswer, ServerRequestError, ToolError, ToolServers};
 use crate::servers;
 
@@ -53,20 +55,24 @@ impl Process {
     }
 
     /// Lists anew what the servers of the process offer, and gives the process the tools that a new
-    /// one would get, if they differ from those that it has. The conversation of the process must
-    /// not have begun then: a model keeps the tools that it knows.
+    /// one would get, if they differ from those that it has. Fails if they differ and the
+    /// conversation has begun, since the tools of a conversation never change (HIST-1).
     ///
     /// # Errors
-    /// A server cannot be reached, or the process cannot get the tools.
+    /// [`ProcessError::ToolsNotReplaced`]: a server cannot be reached, or lacks a tool that the
+    /// program names, or the conversation has begun.
     pub async fn update_mcp_tools(&self) -> Result<(), KernelError> {
         let context = &self.kernel.context;
         let view = self.wait_for(|_| true).await?;
         let program = view.program;
         let offers = servers::list_offers(context, &program, &OffersTo::Tree(self.pid())).await;
-        let offers = offers.map_err(StartError::from)?;
+        let not_replaced = |reason: String| ProcessError::ToolsNotReplaced {
+            pid: self.pid(),
+            reason,
+        };
+        let offers = offers.map_err(|error| not_replaced(error.to_string()))?;
         let tools = tools_of_new_process(&program, &context.host_context, &offers);
-        let (tools, external) =
-            tools.map_err(|error| StartError::from(StartContextError::from(error)))?;
+        let (tools, external) = tools.map_err(|error| not_replaced(error.to_string()))?;
         if *view.tools.specs() == *tools && *view.tools.external() == *external {
             return Ok(());
         }
@@ -77,7 +83,7 @@ impl Process {
             })
             .await?;
         if answer.is_error {
-            return Err(StartError::UnmetRequirement(answer.text.to_string()).into());
+            return Err(not_replaced(answer.text.to_string()).into());
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
-//! Incoming contents that are too large to be read in a handler. The pool reads them one at a time,
-//! in the order of their arrival; each is then delivered to the process as an input.
+//! Arrivals whose contents are too large to be read in a handler: inputs of the host, messages of
+//! other processes. The pool reads them one at a time, in the order in which they came; each is
+//! then delivered to the process as an input
+//! ([`Input::Placed`](dormouse_kernel::process::Input::Placed)).
 
 use std::collections::VecDeque;
 
@@ -9,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::{Delivery, DurableReply, ProcessMessage, RunningProcess, TurnRequest};
 
-/// The incoming contents of one process that are not read yet.
+/// The arrivals of one process that are not read yet.
 #[derive(Default)]
 pub(super) struct IncomingReads {
     queue: VecDeque<IncomingRead>,
@@ -18,7 +20,7 @@ pub(super) struct IncomingReads {
 
 struct IncomingRead {
     read: Read,
-    /// The inbox slot, kept until the process handles the content.
+    /// The inbox slot, kept until the process handles the arrival.
     inbox_slot: Option<OwnedSemaphorePermit>,
     /// Notified when the input is durable.
     durable_reply: Option<DurableReply>,
@@ -47,7 +49,8 @@ impl IncomingReads {
         self.task = None;
     }
 
-    /// Drops all incoming contents with their acknowledgements, so that each sender gets an error.
+    /// Drops all arrivals with their acknowledgements, so that each sender gets an error. Returns
+    /// the aborted task, which the caller may await.
     pub(super) fn abort(&mut self) -> Option<JoinHandle<()>> {
         self.queue.clear();
         self.task.take().inspect(JoinHandle::abort)
@@ -85,7 +88,8 @@ impl RunningProcess {
                     // gets an error.
                     let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
                 }
-                // A panic in the read faults the process, as a panic in a handler does.
+                // The process stops: by a panic in the read, as by one in a handler, or since the
+                // kernel shuts down.
                 Err(error) => {
                     let _ = myself.cast(ProcessMessage::ReadFailed { error });
                 }

@@ -1,5 +1,18 @@
 //! Creation of processes: a pid is reserved in the table, the birth record becomes durable, then
 //! the process runs.
+//!
+//! A process is *pending* from the reservation of its pid until its birth record is durable. In
+//! order:
+//!
+//! 1. [`Supervisor::commit_births`] reserves the pids and hands the records to the checkpoint
+//!    actor, which answers with [`BirthMessage::BirthsCommitted`].
+//! 2. If that failed, no process exists: `commit_failure.rs` removes the rows and stops or notifies
+//!    the parent (`on_creation_failed`).
+//! 3. Otherwise `fork_release.rs` runs the processes (`run_pending`). Of the children of one fork
+//!    it may first run one only, so that it fills the provider's cache; the start of the others is
+//!    *delayed* until that one gets a reply ([`BirthMessage::Release`]).
+//! 4. `children.rs` reports each spawned child to its parent as started (`report_start`), a delayed
+//!    one and one that cannot run too: it exists. Its end is reported by a later message.
 
 use std::sync::Arc;
 
@@ -139,9 +152,8 @@ impl Supervisor {
         }
     }
 
-    /// Makes birth records durable in one commit; the processes run afterwards. In a stopped tree
-    /// the new processes start stopped; their images record it, so that they stay stopped after a
-    /// restart.
+    /// Makes birth records durable in one commit; the processes run afterwards. Sets `control` in
+    /// the images of children of a stopped tree, so that they start stopped, after a restart too.
     pub(super) fn commit_births(
         &mut self,
         mut pending: Vec<PendingProcess>,

@@ -315,7 +315,7 @@ impl ReopeningCommit {
         }
     }
 
-    /// The records, which belong into one append, and the function to call with its result. It does
+    /// The records, which belong in one append, and the function to call with its result. It does
     /// not depend on the actor that appends them.
     pub(crate) fn into_parts(
         self,

@@ -1,10 +1,13 @@
 //! Bounds the number of connections, and chooses which one is evicted for a new one.
 //!
 //! A client can open connections at no cost and never send a request. When all slots are taken, a
-//! new connection therefore evicts one that is not being served: first the oldest one that has not
-//! sent a complete request that was admitted, then the one that has been idle longest. A connection
-//! is never evicted while its request is being answered, so an open event stream keeps its slot. A
-//! client that only holds connections open therefore delays no other client.
+//! new connection therefore evicts one that is not being served: first the oldest one without an
+//! admitted request (`admission.rs`) whose body has come, then the one that is idle longest. A
+//! connection is never evicted while its request is being answered, so an open event stream keeps
+//! its slot. A client that only holds connections open therefore delays no other client.
+//!
+//! The task of an evicted connection closes its socket a moment after the slot is free. For that
+//! moment, there are more sockets than slots.
 //!
 //! Slots are not counted per peer, since all clients of this machine have one address, and so do
 //! all clients behind a proxy.

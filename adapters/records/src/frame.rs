@@ -3,15 +3,15 @@
 //!
 //! | bytes | meaning |
 //! |---|---|
-//! | 0 | encoding: bit 1 compressed, bit 2 encrypted |
-//! | 1 | the payload: as it is, or one zstd frame; encrypted if the log is |
+//! | byte 0 | the encoding, as flags: 0x02 compressed, 0x04 encrypted; others are refused |
+//! | byte 1 and on | the payload: as it is, or one zstd frame; encrypted if the log is |
 //! | the last 16 | only in a log that is not encrypted: the checksum |
 //!
 //! The *binding* of a record is its kind (1), and its id and number (8 each, little-endian). The
 //! checksum is 16 bytes of BLAKE3 over the encoding, the binding and the payload as stored.
 //! Encryption has the encoding and the binding as its associated data. Therefore a record that the
-//! log changed, cut, or swapped for another is detected when it is read. If the log returns an
-//! earlier version of a record with the same stream and number, that cannot be detected.
+//! log changed, shortened or exchanged for another is detected when it is read. If the log returns
+//! an earlier version of a record with the same stream and number, that cannot be detected.
 //!
 //! A log is encrypted as a whole: an unencrypted record in an encrypted log is damaged, and so is
 //! an encrypted record in an unencrypted log.
@@ -30,11 +30,16 @@ use crate::error::{damaged, refused};
 use crate::log::{Record, RecordOp, Stream, StreamKind};
 use crate::secret::Keys;
 
-const COMPRESSED: u8 = 2;
-const ENCRYPTED: u8 = 4;
+const COMPRESSED: u8 = 0x02;
+const ENCRYPTED: u8 = 0x04;
 const CHECKSUM_BYTES: usize = 16;
 
-/// How the records and contents of a log are encoded.
+/// What follows from a lost header of the log, and what to do.
+pub(crate) const LOST_HEADER: &str = "It holds the salt of the keys if the log is encrypted, so \
+that nothing can be read without it. Restore the log from a backup; nothing is written until then";
+
+/// How the records and contents of a log are encoded as bytes. It wraps what [`codec`] makes of a
+/// value: the payload.
 #[derive(Clone, Debug)]
 pub(crate) struct Codec {
     /// The keys that records and contents are encrypted with.
@@ -92,17 +97,19 @@ impl Codec {
                 if !compression::IS_BUILT_IN && is_compressed(&record.bytes) {
                     return compression::not_built_in(&describe_record(stream, record.number));
                 }
-                damaged(format!(
-                    "{} is not what was written. Everything else can still be read",
-                    describe_record(stream, record.number)
-                ))
+                let rest = match stream.kind {
+                    StreamKind::LogHeader => LOST_HEADER,
+                    _ => "Everything else can still be read",
+                };
+                let name = describe_record(stream, record.number);
+                damaged(format!("{name} is not what was written. {rest}"))
             })
     }
 
     /// The decoded value of a record.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`], [`StoreError::Newer`].
+    /// Those of [`Codec::payload`], and [`StoreError::Newer`].
     pub(crate) fn value<T: DeserializeOwned>(
         &self,
         stream: Stream,

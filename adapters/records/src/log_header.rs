@@ -51,7 +51,8 @@ impl LogHeader {
     /// Decodes the header.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`], and [`StoreError::Newer`] for another version.
+    /// [`StoreError::Damaged`], and [`StoreError::Newer`] for another version. A header is never
+    /// compressed.
     pub(crate) fn read(record: &Record) -> Result<Self, StoreError> {
         let payload = unencrypted().payload(LOG_HEADER, record)?;
         let (version, rest) = payload.split_first().unwrap_or((&VERSION, &[]));
@@ -140,5 +141,15 @@ mod tests {
             let error = read(payload);
             assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         }
+    }
+
+    #[test]
+    fn a_damaged_header_says_that_nothing_can_be_read_without_it() {
+        let header = LogHeader::new(None).unwrap();
+        let mut damaged = record(header.to_op().unwrap());
+        damaged.bytes = damaged.bytes.slice(1..);
+        let error = LogHeader::read(&damaged).unwrap_err().to_string();
+        assert!(error.contains("Restore the log from a backup"), "{error}");
+        assert!(!error.contains("can still be read"), "{error}");
     }
 }

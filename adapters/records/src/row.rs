@@ -46,7 +46,7 @@ impl StoredRow {
     /// Decodes the row in a record.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`].
+    /// Those of [`Codec::value`].
     pub(crate) fn read(codec: &Codec, pid: Pid, record: &Record) -> Result<Self, StoreError> {
         let stored = codec.value(stream(pid), record)?;
         match &stored {

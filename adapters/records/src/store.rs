@@ -15,7 +15,7 @@ use crate::commit::WriterCache;
 use crate::compression::Compression;
 use crate::content::StoredContent;
 use crate::error::damaged;
-use crate::frame::{self, Codec};
+use crate::frame::{self, Codec, LOST_HEADER};
 use crate::gc_pins::GcPins;
 use crate::log::{Record, RecordBatch, RecordLog, Stream, StreamKind};
 use crate::log_header::{LOG_HEADER, LogHeader};
@@ -152,10 +152,9 @@ impl<L: RecordLog> RecordStore<L> {
             return Ok((codec, None));
         }
         if self.check_owner(owner)? > CommitNumber(0) {
-            return Err(damaged(
-                "the header of the log is lost, and with it the salt of the keys if the log is \
-                 encrypted. Restore the log from a backup; nothing is written until then",
-            ));
+            return Err(damaged(format!(
+                "the header of the log is lost. {LOST_HEADER}"
+            )));
         }
         let (codec, header) = self.new_codec()?;
         Ok((codec, Some(header)))

@@ -1,7 +1,12 @@
 //! The rules of a commit, the same for every store: journals without gaps, creations before facts,
 //! numbers that are never reused, and no deletion of a process or fact that a checkpoint needs.
 //!
-//! A store validates a whole commit before it writes any of it.
+//! A store validates a whole commit before it writes any of it. What it knows of a process for
+//! that, its last numbers and its state, is called the *progress* of the process.
+//!
+//! A store does not check that a deleted process has ended: `kernel/machine/src/retention.rs`
+//! chooses the processes to delete. A store only refuses the deletion of one that was opened again
+//! after it had been chosen.
 
 use std::collections::BTreeMap;
 
@@ -35,17 +40,17 @@ pub struct ProcessProgress {
     pub last: FactNumber,
     /// The last change of the temporary files of the tree with this root; 0 if there is none.
     pub temp_files: u64,
-    /// Whether the process exists, and whether it may be deleted.
+    /// Whether the process exists, and whether it was opened again.
     pub state: ProcessState,
 }
 
 /// Whether a process that was created still exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessState {
-    /// The process exists.
+    /// The process exists, and may be deleted. If it was opened again, it has ended since.
     Exists,
     /// The process was opened again and has not ended since: it cannot be deleted. A garbage
-    /// collection may have selected it before.
+    /// collection may have chosen it before.
     Reopened,
     /// The process was deleted. Its pid is never used again.
     Deleted,
@@ -66,9 +71,9 @@ pub struct CheckedCommit {
 ///
 /// # Errors
 /// [`StoreError::UnknownProcess`]; [`StoreError::UnknownFact`] for a snapshot or a truncation at a
-/// fact that does not exist; [`StoreError::UnknownCheckpoint`] for a drop of one that does not exist;
-/// [`StoreError::Refused`] for a gap, a reused number, an oversized part, the deletion of something
-/// that a checkpoint needs, or the truncation of a history that the batch continues.
+/// fact that does not exist; [`StoreError::UnknownCheckpoint`] for a drop of one that does not
+/// exist; [`StoreError::Refused`] for a gap, a reused number, an oversized part, the deletion of
+/// something that a checkpoint needs, or the truncation of a history that the batch continues.
 pub fn check_ops(
     batch: Batch<'_>,
     checkpoints: StoredCheckpoints<'_>,
@@ -245,7 +250,7 @@ impl CommitValidator<'_> {
     }
 
     /// The earliest position of a process in any checkpoint, stored or of this commit. A checkpoint
-    /// that this commit drops still counts: deletions come after the drop is durable.
+    /// that this commit drops still counts: only a later commit may delete what it needs.
     fn earliest_needed(&self, pid: Pid) -> Option<FactNumber> {
         let stored = (self.checkpoints.earliest_needed)(pid);
         let new = earliest_needed_fact(self.checked.checkpoints.iter(), pid);
@@ -300,7 +305,8 @@ impl CommitValidator<'_> {
                  earlier commit"
             )));
         }
-        // Records of the same commit have no location yet that the truncation could refer to.
+        // A truncation refers to stored records by their place in the log, which those of this
+        // commit do not have yet.
         if self.checked.progress.contains_key(&pid) {
             return Err(refused(format!(
                 "the history of process {pid} cannot be truncated by a commit that continues it"

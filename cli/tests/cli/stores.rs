@@ -326,7 +326,14 @@ fn a_process_that_is_missing_is_named() {
     log[at + 1] ^= 1;
     std::fs::write(&path, log).unwrap();
     std::fs::remove_dir_all(store.join("index")).unwrap();
-    for (words, expected) in [("ps", "missing: "), ("ps --json", "{\"lost\":")] {
+    let cases = [
+        ("ps", "missing: "),
+        ("ps --json", "{\"lost\":"),
+        ("send 1 hello", "among the lost records"),
+        ("resume", "no process that can be read"),
+        ("resume 1", "no process that can be read"),
+    ];
+    for (words, expected) in cases {
         let (code, said) = dormouse(words, &store, None);
         assert!(
             code == 3 && said.contains(expected),

@@ -1,8 +1,8 @@
 //! Read quotas: how many bytes of contents one operation may read, and whether it was cancelled.
 //!
 //! Every byte of a content is read through a [`Reader`](super::Reader), which charges the quota.
-//! Work in the message handler of a process actor has a small quota and never reads from disk. Work
-//! on the reader pool is unlimited and stops when it is cancelled.
+//! Work in the message handler of a process actor (*inline*) has a small quota and never reads from
+//! disk. Work on the read pool is unlimited and stops when it is cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,7 +42,8 @@ impl ReadQuota {
         Self(Quota::Cancellable(cancelled))
     }
 
-    /// At most `bytes` bytes of resident contents, and nothing from disk. Work that costs more than
+    /// For work in the message handler of an actor: at most `bytes` bytes of resident contents, and
+    /// nothing from disk. Work that costs more than
     /// one pass over the bytes counts as more bytes.
     #[must_use]
     pub fn inline(bytes: u64) -> Self {
@@ -83,8 +84,8 @@ impl ReadQuota {
         self.check()
     }
 
-    /// Fails for inline quotas: used for reads from disk and for work that is not proportional to
-    /// the bytes, such as a pattern search.
+    /// Fails for the [inline](Self::inline) quota of a handler: used for reads from disk and for
+    /// work that is not proportional to the bytes, such as a pattern search.
     ///
     /// # Errors
     /// [`Unreadable`] if the quota is an inline one, or the work was cancelled.

@@ -115,4 +115,12 @@ mod tests {
             &[("b", "kept")],
         );
     }
+
+    #[test]
+    fn the_mark_that_the_reference_of_programs_shows_is_found() {
+        let schema = dormouse_proto::program::schema();
+        let text = "/properties/file_descriptor/properties/enable_references/description";
+        let text = schema.pointer(text).and_then(|text| text.as_str()).unwrap();
+        assert_eq!(references(text).len(), 1, "{text}");
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use dormouse_proto::alarm::Repeat;
+use dormouse_proto::text::shorten;
 use jiff::civil::DateTime;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp, Zoned};
@@ -94,7 +95,7 @@ impl Schedule {
     /// [`ScheduleError::Cron`], [`ScheduleError::Zone`].
     pub fn parse(cron: &str, zone: &str) -> Result<Self, ScheduleError> {
         let invalid = |why: String| ScheduleError::Cron {
-            cron: excerpt(cron),
+            cron: shorten(cron),
             why,
         };
         if cron.len() > MAX_CRON_BYTES {
@@ -169,18 +170,18 @@ impl Eq for Schedule {}
 /// [`ScheduleError::Zone`].
 pub fn parse_time(text: &str, zone: Option<&str>) -> Result<u64, ScheduleError> {
     let text = text.trim();
-    let invalid = || ScheduleError::Time(excerpt(text));
+    let invalid = || ScheduleError::Time(shorten(text));
     if text.len() > 64 {
         return Err(invalid());
     }
     if let Ok(timestamp) = text.parse::<Timestamp>() {
         return match zone {
-            Some(_) => Err(ScheduleError::TwoZones(excerpt(text))),
+            Some(_) => Err(ScheduleError::TwoZones(shorten(text))),
             None => to_ms(timestamp).ok_or_else(invalid),
         };
     }
     let local: DateTime = text.parse().map_err(|_| invalid())?;
-    let zone = zone.ok_or_else(|| ScheduleError::NoZone(excerpt(text)))?;
+    let zone = zone.ok_or_else(|| ScheduleError::NoZone(shorten(text)))?;
     let zoned = find_zone(zone)?.to_zoned(local).map_err(|_| invalid())?;
     to_ms(zoned.timestamp()).ok_or_else(invalid)
 }
@@ -190,7 +191,7 @@ pub fn parse_time(text: &str, zone: Option<&str>) -> Result<u64, ScheduleError> 
 /// # Errors
 /// [`ScheduleError::Duration`].
 pub fn parse_duration(text: &str) -> Result<u64, ScheduleError> {
-    let invalid = || ScheduleError::Duration(excerpt(text));
+    let invalid = || ScheduleError::Duration(shorten(text));
     let trimmed = text.trim();
     if trimmed.is_empty() || trimmed.len() > 64 {
         return Err(invalid());
@@ -240,11 +241,11 @@ pub fn format_duration(ms: u64) -> String {
 
 fn find_zone(name: &str) -> Result<TimeZone, ScheduleError> {
     if name.len() > MAX_ZONE_BYTES {
-        return Err(ScheduleError::Zone(excerpt(name)));
+        return Err(ScheduleError::Zone(shorten(name)));
     }
     TimeZoneDatabase::bundled()
         .get(name)
-        .map_err(|_| ScheduleError::Zone(excerpt(name)))
+        .map_err(|_| ScheduleError::Zone(shorten(name)))
 }
 
 fn timestamp(ms: u64) -> Option<Timestamp> {
@@ -253,11 +254,6 @@ fn timestamp(ms: u64) -> Option<Timestamp> {
 
 fn to_ms(timestamp: Timestamp) -> Option<u64> {
     timestamp.as_millisecond().try_into().ok()
-}
-
-/// The start of a text, for an error.
-fn excerpt(text: &str) -> String {
-    text.chars().take(MAX_ZONE_BYTES).collect()
 }
 
 #[cfg(test)]

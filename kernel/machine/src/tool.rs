@@ -28,7 +28,6 @@ use serde_json::Value;
 
 pub use self::outcome::{
     MAX_SUMMARY_CHARS, Outcome, PendingSummary, PendingTempFile, PendingWrite, Refusal, Summarized,
-    truncate,
 };
 pub use self::parameter::Parameter;
 

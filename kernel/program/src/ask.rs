@@ -81,8 +81,8 @@ impl AskRule {
 }
 
 impl Condition {
-    /// Whether a call meets the condition. What cannot be told counts as met: arguments that are
-    /// not JSON, and an argument that names a descriptor whose content is not known here.
+    /// Whether a call meets the condition. A call that cannot be judged meets it: if its arguments
+    /// are not JSON, or the argument names a descriptor, whose content is not known here.
     fn is_met(&self, call: &AskedCall<'_>) -> bool {
         let Ok(args) = serde_json::from_str::<Value>(call.args) else {
             return true;

@@ -1,7 +1,8 @@
 //! Reads the certificates that a program names (`ca_file`).
 //!
-//! They become part of the bundle, as every file that a program names. The compiler only checks
-//! that the file is one of certificates; the HTTP client parses them.
+//! They become part of the bundle, as every file that a program names. The compiler only looks for
+//! the header of a certificate in PEM; whether the certificates are valid is found out by the HTTP
+//! client, at the first request.
 
 use dormouse_proto::program::{RelativeTo, WithSpan};
 use dormouse_proto::server::CaFile;
@@ -21,13 +22,13 @@ pub(super) fn read(path: &WithSpan<String>, compilation: &mut Compilation<'_>) -
         (
             "holds a private key",
             "a program is stored and sent together with its files: name a file that holds only the \
-             certificates of the authority",
+             certificates of the certificate authority",
         )
     } else if !pem.contains(CERTIFICATE) {
         (
             "holds no certificate",
-            "a certificate in PEM begins with `-----BEGIN CERTIFICATE-----`; `openssl x509 -inform \
-             der -in FILE` prints one of another form so",
+            "a certificate in PEM begins with `-----BEGIN CERTIFICATE-----`; to convert a DER file: \
+             `openssl x509 -inform der -in FILE`",
         )
     } else {
         let path = path.value.clone();

@@ -79,7 +79,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
         ask_expires_ms: file.tools.ask_expires_ms,
         effects,
         tool_limits,
-        provider_tools_elsewhere: server_tools::for_other_providers(&provider_tools),
+        provider_tools_of_other_makers: server_tools::for_other_makers(&provider_tools),
         provider_tools: Arc::new(provider_tools),
         commands,
         servers,
@@ -177,7 +177,7 @@ fn check_links(links: Vec<Named<Link>>, compilation: &mut Compilation<'_>) -> Ve
     for Named { name, value: link } in links {
         if !tools::is_tool_name(&name.value) {
             let message = "the name of a linked program is not valid";
-            let invalid = name.error(message, "not such a name");
+            let invalid = name.error(message, "not a valid name");
             compilation
                 .diagnostics
                 .push(invalid.help(tools::VALID_NAME));

@@ -65,7 +65,7 @@ fn check_name<'a>(
     if value.is_empty() {
         // The missing name was reported before.
     } else if !is_tool_name(value) {
-        let invalid = name.error("the name of the command is not valid", "not such a name");
+        let invalid = name.error("the name of the command is not valid", "not a valid name");
         diagnostics.push(invalid.help(VALID_NAME));
     } else if kernel_tool::find(known.kernel, value).is_some() {
         diagnostics.push(taken_error(format!(
@@ -124,7 +124,7 @@ fn check_parameters(section: &CommandSection, diagnostics: &mut Diagnostics) {
         if !is_parameter_name(name) {
             let message = "the name of the parameter is not valid";
             let help = "valid: a letter or _, then up to 63 letters, digits and _";
-            diagnostics.push(written.error(message, "not such a name").help(help));
+            diagnostics.push(written.error(message, "not a valid name").help(help));
         } else if !used.contains(name) {
             let message = format!("the parameter `{name}` is not used in `argv`");
             let help = format!("write {{{name}}} where its value belongs");
@@ -149,6 +149,6 @@ fn check_environment(names: &[WithSpan<String>], diagnostics: &mut Diagnostics) 
     for name in names.iter().filter(|name| !is_parameter_name(&name.value)) {
         let message = "`env` takes the names of environment variables";
         let help = "values are taken from the environment of the kernel: env = [\"CARGO_HOME\"]";
-        diagnostics.push(name.error(message, "not such a name").help(help));
+        diagnostics.push(name.error(message, "not a valid name").help(help));
     }
 }

@@ -14,7 +14,7 @@ use dormouse_proto::program::{
     BudgetSection, CacheTtl, ContextSection, Demo, DescriptorSection, EnvironmentChoice, Expansion,
     Limits, Provider, Span,
 };
-use dormouse_proto::provider_tools::ProviderTools;
+use dormouse_proto::provider_tools::{ProviderTools, ToolForm};
 use dormouse_proto::server::{CaFile, ServerValue};
 use serde_json::{Map, Value};
 
@@ -24,6 +24,7 @@ use super::effects::EffectRules;
 use super::finding::{Source, named_source};
 use super::preload::Preload;
 use super::result::ResultChoice;
+use super::server_tools;
 use super::servers::EnabledServer;
 use super::tool_limits::LimitsOfTools;
 use super::tools::EnabledTool;
@@ -51,7 +52,7 @@ pub(super) struct CheckedProgram {
     /// What requests to the provider of the first model say about tools.
     pub(super) provider_tools: Arc<ProviderTools>,
     /// What requests to other providers say.
-    pub(super) provider_tools_elsewhere: Arc<ProviderTools>,
+    pub(super) provider_tools_of_other_makers: Arc<ProviderTools>,
     pub(super) commands: Vec<Command>,
     pub(super) servers: Vec<EnabledServer>,
     /// `None` if the descriptor system is disabled.
@@ -285,16 +286,38 @@ impl Program {
         self.checked_program().ask_expires_ms
     }
 
-    /// What requests to this model say about tools in the words of its provider.
+    /// What requests to this model say about tools in the syntax of its provider.
     #[must_use]
     pub fn provider_tools(&self, model: &ModelChoice) -> Arc<ProviderTools> {
         let program = self.checked_program();
         Arc::clone(
             match model.provider.maker() == self.model().provider.maker() {
                 true => &program.provider_tools,
-                false => &program.provider_tools_elsewhere,
+                false => &program.provider_tools_of_other_makers,
             },
         )
+    }
+
+    /// The form in which requests to this model present a tool of a tool server; `None` if it has
+    /// the default form. `tool` is the name at the server, since the name for the model depends on
+    /// what the servers offer.
+    #[must_use]
+    pub fn served_form(&self, model: &ModelChoice, server: &str, tool: &str) -> Option<ToolForm> {
+        let mut servers = self.servers().iter();
+        let enabled = servers.find(|enabled| *enabled.server.name == *server)?;
+        let mut named = enabled.served.named().iter();
+        let form = &named.find(|enabled| enabled.name == tool)?.form;
+        match model.provider.maker() == self.model().provider.maker() {
+            true => Some(form.clone()).filter(|form| *form != ToolForm::default()),
+            false => server_tools::strict_only(form),
+        }
+    }
+
+    /// The names of the tools that the provider of the first model runs. No other tool may have
+    /// one.
+    pub fn provider_tool_names(&self) -> impl Iterator<Item = &str> {
+        let tables = self.checked_program().provider_tools.server.iter();
+        tables.filter_map(server_tools::provider_tool_name)
     }
 
     /// The declared commands, in the order written.

@@ -62,7 +62,7 @@ pub enum Resource {
     },
     /// An environment variable to read, by name.
     Variable(String),
-    /// The certificates of authorities that a connection trusts, by their file in the bundle.
+    /// The certificate authorities that a connection trusts, by their file in the bundle.
     Authorities(String),
     /// Files, in the permitted folders.
     Files(FileUse),

@@ -2,12 +2,12 @@
 //! provider runs (`[[tools.server]]`), and the *form* in which the program's own tools are
 //! presented (`strict`, `input_format` and `provider_fields`).
 //!
-//! The tables are sent unchanged, so only their outline is checked: what each format requires of a
-//! tool, and that the tool is not one that the kernel presents itself. The syntax is that of the
-//! provider of the program's first model. If a cloud serves that model, it is the syntax of the
-//! company that made the model (the *maker*).
+//! The tables are sent unchanged. Only the keys are checked that each format requires of a tool,
+//! and that the tool is not one that the kernel presents itself. The syntax is that of the provider
+//! of the program's first model. If a cloud serves that model, it is the syntax of the company that
+//! made the model (the *maker*).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dormouse_proto::command::Command;
@@ -18,11 +18,11 @@ use dormouse_proto::program::{
 use dormouse_proto::provider_tools::{ProviderTools, ToolForm};
 use serde_json::{Map, Value};
 
-use super::servers::{EnabledServer, ServedTools};
+use super::servers::EnabledServer;
 use super::tools::EnabledTool;
 
 /// Where a tool of the program belongs.
-const OWN_TOOLS: &str = "tools of the program belong into [tools] enabled or [[tools.command]]";
+const OWN_TOOLS: &str = "tools of the program belong in [tools] enabled or [[tools.command]]";
 
 /// The tools of a program that its provider does not run.
 #[derive(Clone, Copy, Debug)]
@@ -32,28 +32,26 @@ pub(super) struct OwnTools<'a> {
     pub(super) servers: &'a [EnabledServer],
 }
 
-impl OwnTools<'_> {
-    /// The form of each tool that the program lists and presents in a form of its own, by the name
-    /// that the model calls it by.
-    fn forms(self) -> BTreeMap<String, ToolForm> {
-        let own = self
-            .tools
+impl<'a> OwnTools<'a> {
+    /// The names that are known now. The other tools of tool servers are named when a process is
+    /// created, and then get no name that a tool of the provider has.
+    fn names(self) -> impl Iterator<Item = &'a str> {
+        let served = self
+            .servers
             .iter()
-            .map(|tool| (tool.called().to_owned(), tool));
-        let served = self.servers.iter().flat_map(|server| {
-            let named: &[EnabledTool] = match &server.served {
-                ServedTools::All => &[],
-                ServedTools::Named(tools) => tools,
-            };
-            named.iter().map(|tool| {
-                let given = tool.alias.clone();
-                let given = given.unwrap_or_else(|| format!("{}{}", server.prefix, tool.name));
-                (given, tool)
-            })
-        });
-        own.chain(served)
-            .filter(|(_, tool)| tool.form != ToolForm::default())
-            .map(|(name, tool)| (name, tool.form.clone()))
+            .flat_map(|server| server.served.named().iter());
+        let aliases = served.filter_map(|tool| tool.alias.as_deref());
+        self.tools.iter().map(EnabledTool::called).chain(aliases)
+    }
+
+    /// The form of each tool of the kernel, of the host and of the program that has one of its own,
+    /// by the name by which the model calls the tool. For the tools of tool servers, see
+    /// [`Program::served_form`](super::Program::served_form).
+    fn forms(self) -> BTreeMap<String, ToolForm> {
+        self.tools
+            .iter()
+            .filter(|tool| tool.form != ToolForm::default())
+            .map(|tool| (tool.called().to_owned(), tool.form.clone()))
             .collect()
     }
 }
@@ -65,19 +63,21 @@ pub(super) fn check(
     own: OwnTools<'_>,
     diagnostics: &mut Diagnostics,
 ) -> ProviderTools {
-    let provider = provider_of(model);
-    let maker = provider.maker();
+    let maker = maker_of(model);
+    let mut names: BTreeSet<&str> = own.names().collect();
     for table in &section.server {
-        let name = table.value.0.get("name").and_then(Value::as_str);
-        let wrong = outline_error(maker, table).or_else(|| {
-            let taken = own.tools.iter().find(|tool| Some(tool.called()) == name)?;
-            let message = format!("`{}` is also the name of another tool", taken.called());
-            let help = "a model cannot call two tools by one name: give the other an `alias`";
+        let name = provider_tool_name(&table.value.0);
+        let wrong = syntax_error(&maker, table).or_else(|| {
+            let taken = name.filter(|name| names.contains(name))?;
+            let message = format!("`{}` is also the name of another tool", shorten(taken));
+            let help = "a model cannot call two tools by one name: give the other an `alias`, or \
+                        list a tool of the provider once";
             Some(table.error(message, "taken").help(help))
         });
         wrong.into_iter().for_each(|wrong| diagnostics.push(wrong));
+        names.extend(name);
     }
-    warn_of_fallbacks(section, model, &provider, diagnostics);
+    warn_of_fallbacks(section, model, &maker, diagnostics);
     let served = section.served.iter().flat_map(|served| {
         let named: &[ToolEntry] = match &served.value.selection {
             ServerSelection::All => &[],
@@ -86,7 +86,7 @@ pub(super) fn check(
         named
     });
     for entry in section.enabled.iter().chain(served) {
-        check_form(entry, maker, own.commands, diagnostics);
+        check_form(entry, &maker, own.commands, diagnostics);
     }
     ProviderTools {
         server: section
@@ -98,25 +98,32 @@ pub(super) fn check(
     }
 }
 
-/// What is sent to a model of another provider than that of the first model: strictness, which all
-/// formats have, and nothing in the first provider's syntax.
-pub(super) fn for_other_providers(tools: &ProviderTools) -> Arc<ProviderTools> {
-    let strict = tools.forms.iter().filter(|(_, form)| form.strict);
-    let strict_only = |(name, _): (&String, &ToolForm)| {
-        let form = ToolForm {
-            strict: true,
-            ..ToolForm::default()
-        };
-        (name.clone(), form)
-    };
+/// What is sent to a model of another maker than that of the first model: the flag `strict`, which
+/// each format expresses or ignores, and nothing in the syntax of the first model's provider.
+pub(super) fn for_other_makers(tools: &ProviderTools) -> Arc<ProviderTools> {
+    let forms = tools.forms.iter();
+    let strict = forms.filter_map(|(name, form)| Some((name.clone(), strict_only(form)?)));
     Arc::new(ProviderTools {
         server: Vec::new(),
-        forms: strict.map(strict_only).collect::<BTreeMap<_, _>>(),
+        forms: strict.collect::<BTreeMap<_, _>>(),
     })
 }
 
-/// The provider whose syntax the tables have: that of the first model; for a cloud, the maker.
-fn provider_of(model: &ModelSection) -> Provider {
+/// The part of a form that every maker's format has; `None` if it has none.
+pub(super) fn strict_only(form: &ToolForm) -> Option<ToolForm> {
+    form.strict.then(|| ToolForm {
+        strict: true,
+        ..ToolForm::default()
+    })
+}
+
+/// The name by which the model calls a tool of the provider, if its table states it.
+pub(super) fn provider_tool_name(table: &Map<String, Value>) -> Option<&str> {
+    table.get("name").and_then(Value::as_str)
+}
+
+/// The maker of the first model, whose syntax the tables have.
+fn maker_of(model: &ModelSection) -> Provider {
     let provider = model.model.provider.as_ref();
     provider
         .map(|provider| provider.value.maker().clone())
@@ -124,12 +131,12 @@ fn provider_of(model: &ModelSection) -> Provider {
 }
 
 /// The error of a table that does not describe a tool of the provider.
-fn outline_error(provider: &Provider, written: &WithSpan<ServerTool>) -> Option<Diagnostic> {
+fn syntax_error(provider: &Provider, written: &WithSpan<ServerTool>) -> Option<Diagnostic> {
     let table = &written.value.0;
     let error = |message: String, help: &str| {
         Some(
             written
-                .error(message, "not such a tool")
+                .error(message, "not a tool of the provider")
                 .help(help.to_owned()),
         )
     };
@@ -138,7 +145,7 @@ fn outline_error(provider: &Provider, written: &WithSpan<ServerTool>) -> Option<
         Provider::OpenAi => "type = \"web_search\"",
         Provider::OpenAiChat => {
             "type = …; what a server takes at the top of the request, such as \
-             `web_search_options = {}`, belongs into [parameters]"
+             `web_search_options = {}`, belongs in [parameters]"
         }
         Provider::Gemini => "google_search = {}",
         _ => "type = \"web_search\"",
@@ -194,7 +201,7 @@ fn names_functions(table: &Map<String, Value>) -> bool {
 fn warn_of_fallbacks(
     section: &ToolsSection,
     model: &ModelSection,
-    provider: &Provider,
+    maker: &Provider,
     diagnostics: &mut Diagnostics,
 ) {
     let Some(first) = section.server.first() else {
@@ -202,13 +209,16 @@ fn warn_of_fallbacks(
     };
     let fallbacks = model.fallbacks.iter().map(|fallback| &fallback.model);
     let mut others = fallbacks.filter_map(|fallback| fallback.provider.as_ref());
-    if let Some(other) = others.find(|other| other.value.maker() != provider) {
+    if let Some(other) = others.find(|other| other.value.maker() != maker) {
         let message = format!(
-            "the fallback at {} is asked without the provider's tools",
+            "the fallback at {} is called without the provider's tools",
             other.value.word()
         );
         let warning = Diagnostic::warning(other.span.clone(), message, "another provider");
-        diagnostics.push(warning.label(first.span.clone(), "in the words of the first model"));
+        diagnostics.push(warning.label(
+            first.span.clone(),
+            "written for the provider of the first model",
+        ));
     }
 }
 
@@ -236,10 +246,11 @@ fn check_form(
             let message = format!("{} has no `input_format`", provider.word());
             let help = "the formats openai and openai-chat have it; `strict = true` makes arguments \
                         valid against the schema";
-            Some((message, help))
+            Some((message, "not in its format", help))
         }
         _ if !format.value.get("type").is_some_and(Value::is_string) => Some((
             "the `input_format` has no `type`".to_owned(),
+            "needs `type`",
             "such as { type = \"grammar\", syntax = \"lark\", definition = \"start: …\" }",
         )),
         _ => commands
@@ -251,12 +262,13 @@ fn check_form(
             .map(|command| {
                 (
                     format!("`{}` takes more than a text", shorten(&command.name)),
+                    "not for this tool",
                     "a tool with an `input_format` has one parameter: the string `input`",
                 )
             }),
     };
-    if let Some((message, help)) = wrong {
-        diagnostics.push(format.error(message, "not for this tool").help(help));
+    if let Some((message, label, help)) = wrong {
+        diagnostics.push(format.error(message, label).help(help));
     }
 }
 

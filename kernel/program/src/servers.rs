@@ -41,6 +41,17 @@ pub enum ServedTools {
     Named(Vec<EnabledTool>),
 }
 
+impl ServedTools {
+    /// The tools that the program names.
+    #[must_use]
+    pub fn named(&self) -> &[EnabledTool] {
+        match self {
+            Self::All => &[],
+            Self::Named(tools) => tools,
+        }
+    }
+}
+
 impl EnabledServer {
     /// Whether a tool of the server may have this name.
     pub(super) fn may_provide(&self, name: &str) -> bool {
@@ -121,7 +132,7 @@ fn with_ca_file(
 fn check_prefix(prefix: &WithSpan<String>, diagnostics: &mut Diagnostics) -> String {
     let WithSpan { value, .. } = prefix;
     if !value.is_empty() && (value.len() > MAX_PREFIX_BYTES || !is_tool_name(value)) {
-        let invalid = prefix.error("the prefix is not valid", "not such a prefix");
+        let invalid = prefix.error("the prefix is not valid", "not a valid prefix");
         let help = format!("valid: up to {MAX_PREFIX_BYTES} of A-Z, a-z, 0-9, _ and -, or nothing");
         diagnostics.push(invalid.help(help));
     }
@@ -183,7 +194,7 @@ fn read_servers_file(
     })
 }
 
-/// The error for a server that is used and not supported; `None` if it is not such a server.
+/// The error for the use of a server that is not supported; `None` for any other server.
 fn unsupported_error(
     name: &WithSpan<String>,
     unsupported: &[UnsupportedServer],

@@ -158,7 +158,7 @@ impl<'a> ToolCheck<'a> {
     fn check_alias(&mut self, written: &'a WithSpan<String>) -> Option<Diagnostic> {
         let alias = written.value.as_str();
         let wrong = if !is_tool_name(alias) {
-            let invalid = written.error("the alias is not valid", "not such a name");
+            let invalid = written.error("the alias is not valid", "not a valid name");
             return Some(invalid.help(VALID_NAME));
         } else if self.known.contains(&alias) {
             let message = format!("the alias `{alias}` is the name of another tool");

@@ -10,16 +10,17 @@
 //!   the check (`cost.rs`), so that it takes bounded time and stack.
 
 mod cost;
-mod parts;
+mod subschemas;
 
 use std::fmt;
 use std::sync::Arc;
 
+use dormouse_proto::text::truncate;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::{Map, Value, json};
 
 use self::cost::Affordable;
-use self::parts::Subschema;
+use self::subschemas::Subschema;
 
 /// The largest result schema, in bytes of JSON text. Each request to a model contains it.
 pub const MAX_SCHEMA_BYTES: usize = 64 << 10;
@@ -124,7 +125,7 @@ impl ValueSchema {
     }
 
     fn compile(schema: Value) -> Result<Self, SchemaError> {
-        for subschema in parts::all_subschemas(&schema)? {
+        for subschema in subschemas::all_subschemas(&schema)? {
             check_keywords(&subschema)?;
             cost::check_references(&schema, &subschema)?;
         }
@@ -136,7 +137,7 @@ impl ValueSchema {
             .build(&schema);
         let validator = validator.map_err(|error| SchemaError {
             at: error.instance_path().to_string(),
-            message: shorten(&error.to_string()),
+            message: truncate(&error.to_string(), MAX_MESSAGE_CHARS),
             help: HELP.to_owned(),
         })?;
         Ok(Self(Arc::new(Compiled { schema, validator })))
@@ -174,7 +175,7 @@ impl ValueSchema {
         let errors = self.0.validator.iter_errors(value).take(MAX_VIOLATIONS);
         let violations = errors.map(|error| Violation {
             at: error.instance_path().to_string(),
-            message: shorten(&error.masked().to_string()),
+            message: truncate(&error.masked().to_string(), MAX_MESSAGE_CHARS),
         });
         violations.collect()
     }
@@ -269,7 +270,10 @@ fn check_keywords(Subschema { at, fields }: &Subschema<'_>) -> Result<(), Schema
     let is_type = |name: &&Value| name.as_str().is_some_and(|name| TYPES.contains(&name));
     match named.iter().find(|name| !is_type(name)) {
         Some(wrong) => {
-            let message = format!("{} is no type", shorten(&wrong.to_string()));
+            let message = format!(
+                "{} is no type",
+                truncate(&wrong.to_string(), MAX_MESSAGE_CHARS)
+            );
             let help = format!("Valid types: {}", TYPES.join(", "));
             Err(schema_error(&format!("{at}/type"), message, help))
         }
@@ -292,22 +296,14 @@ fn move_references(schema: &mut Value) {
                     *target = format!("#/properties/{VALUE}{}", target.trim_start_matches('#'));
                 }
             }
-            (key, Value::Object(named)) if parts::holds_named_schemas(key) => {
+            (key, Value::Object(named)) if subschemas::holds_named_schemas(key) => {
                 named.values_mut().for_each(move_references)
             }
-            (key, _) if parts::holds_plain_values(key) => {}
+            (key, _) if subschemas::holds_plain_values(key) => {}
             (_, Value::Array(items)) => items.iter_mut().for_each(move_references),
             (_, inner) => move_references(inner),
         }
     }
-}
-
-fn shorten(text: &str) -> String {
-    let mut short: String = text.chars().take(MAX_MESSAGE_CHARS).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
 }
 
 #[cfg(test)]

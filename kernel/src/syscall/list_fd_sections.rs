@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use dormouse_machine::tool::truncate;
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::descriptor::view::{self, ListedSection};
 use dormouse_proto::record::Section;
+use dormouse_proto::text::truncate;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use dormouse_machine::tool::truncate;
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
+use dormouse_proto::text::truncate;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;

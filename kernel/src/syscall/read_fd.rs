@@ -1,10 +1,10 @@
 //! `read_fd`: shows a part of a content, or makes it a descriptor of its own.
 
-use dormouse_machine::tool::truncate;
 use dormouse_proto::descriptor::view::Part;
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
+use dormouse_proto::text::truncate;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;

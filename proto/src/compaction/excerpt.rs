@@ -73,7 +73,7 @@ fn line(name: &str, blocks: Vec<&Block>) -> String {
         true => String::new(),
         false => format!(" [opened {}]", opened.join(", ")),
     };
-    shorten(
+    truncate_to_fit(
         &format!("{name}: {text}"),
         LINE_CHARS - opened.chars().count(),
     ) + &opened
@@ -115,7 +115,8 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn shorten(text: &str, max_chars: usize) -> String {
+/// The text in at most `max_chars` characters, the ellipsis included.
+fn truncate_to_fit(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars.saturating_sub(1)) {
         Some((end, last)) if end + last.len_utf8() < text.len() => format!("{}…", &text[..end]),
         _ => text.to_owned(),

@@ -1,10 +1,12 @@
 //! Amounts with units: durations and sizes, as people write them.
 
+use std::ops::RangeInclusive;
+
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::reader::integer;
-use super::{Diagnostic, Node, Reader, Rules, Value};
+use super::{Diagnostic, Node, Reader, Rules, Value, shorten};
 use crate::descriptor::MAX_CONTENT_BYTES;
 
 /// A day in milliseconds: the longest duration, unless the key allows more.
@@ -32,6 +34,9 @@ const SIZES: [(&str, u64); 11] = [
     ("B", 1),
     ("", 1),
 ];
+
+/// The valid amounts, in the unit in which they are stored.
+type Range = RangeInclusive<u64>;
 
 /// A duration in milliseconds: a text with a unit, or a number of seconds. At least 1 ms.
 #[derive(Clone, Copy)]
@@ -79,13 +84,13 @@ impl ParseAmountError {
 /// # Errors
 /// [`ParseAmountError`], which says what is valid.
 pub fn parse_duration_ms(text: &str) -> Result<u64, ParseAmountError> {
-    parse_duration_to(text, DAY_MS)
+    parse_duration_in(text, &(1..=DAY_MS))
 }
 
-fn parse_duration_to(text: &str, max_ms: u64) -> Result<u64, ParseAmountError> {
+fn parse_duration_in(text: &str, range_ms: &Range) -> Result<u64, ParseAmountError> {
     let amount = parse_number_with_unit(text, &DURATIONS)
-        .ok_or_else(|| ParseAmountError::Duration(shorten_amount(text)))?;
-    check_range(text, amount, max_ms, "1ms", &DURATIONS)
+        .ok_or_else(|| ParseAmountError::Duration(shorten(text)))?;
+    check_range(text, amount, range_ms, &DURATIONS)
 }
 
 /// A size in bytes, from 1 byte to a gigabyte: `64MB`, `512KiB`, or a number of bytes.
@@ -93,33 +98,35 @@ fn parse_duration_to(text: &str, max_ms: u64) -> Result<u64, ParseAmountError> {
 /// # Errors
 /// [`ParseAmountError`], which says what is valid.
 pub fn parse_bytes(text: &str) -> Result<u64, ParseAmountError> {
-    parse_bytes_to(text, MAX_CONTENT_BYTES)
+    parse_bytes_in(text, &(1..=MAX_CONTENT_BYTES))
 }
 
-fn parse_bytes_to(text: &str, max: u64) -> Result<u64, ParseAmountError> {
+fn parse_bytes_in(text: &str, range: &Range) -> Result<u64, ParseAmountError> {
     let amount = parse_number_with_unit(text, &SIZES)
-        .ok_or_else(|| ParseAmountError::Size(shorten_amount(text)))?;
-    check_range(text, amount, max, "1 byte", &SIZES)
+        .ok_or_else(|| ParseAmountError::Size(shorten(text)))?;
+    check_range(text, amount, range, &SIZES)
 }
 
 impl Value for Duration {
     const EXPECTED: &'static str = "a duration";
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
-        let max_ms = max_duration_ms(rules);
-        let parse = |text: &str| parse_duration_to(text, max_ms);
+        let range_ms = duration_range_ms(rules);
+        let parse = |text: &str| parse_duration_in(text, &range_ms);
         let text = match node.get_ref() {
             DeValue::Float(number) => Some(number.as_str().to_owned()),
             _ => scalar_text(node),
         };
-        read_amount(table, key, node, text, Self::EXPECTED, parse).map(Self)
+        read_amount(table, key, node, text, rules.expected::<Self>(), parse).map(Self)
     }
 
     fn schema(rules: &Rules) -> Json {
-        let max_ms = max_duration_ms(rules);
+        let (min_ms, max_ms) = duration_range_ms(rules).into_inner();
         let text = json!({ "type": "string", "pattern": unit_pattern(&DURATIONS) });
+        #[expect(clippy::cast_precision_loss, reason = "limits are far below 2^52")]
+        let min_seconds = min_ms as f64 / 1_000.0;
         let number =
-            json!({ "type": "number", "minimum": 0.001, "maximum": max_ms.div_ceil(1_000) });
+            json!({ "type": "number", "minimum": min_seconds, "maximum": max_ms.div_ceil(1_000) });
         let max = format_with_unit(max_ms, &DURATIONS);
         let units = format!(
             "A number of seconds, or a text such as `500ms`, `30s`, `2m`, `1h` or `1d`; up to {max}."
@@ -136,8 +143,10 @@ impl Value for Size {
     const EXPECTED: &'static str = "a number of bytes";
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
-        let parse = |text: &str| parse_bytes_to(text, *rules.range.end());
-        read_amount(table, key, node, scalar_text(node), Self::EXPECTED, parse).map(Self)
+        let (min, max) = (*rules.range.start(), *rules.range.end());
+        let parse = |text: &str| parse_bytes_in(text, &(min.max(1)..=max));
+        let expected = rules.expected::<Self>();
+        read_amount(table, key, node, scalar_text(node), expected, parse).map(Self)
     }
 
     fn schema(rules: &Rules) -> Json {
@@ -153,12 +162,13 @@ impl Value for Size {
     }
 }
 
-/// The longest duration that a key allows.
-fn max_duration_ms(rules: &Rules) -> u64 {
-    match *rules.range.end() {
+/// The durations that a key allows.
+fn duration_range_ms(rules: &Rules) -> Range {
+    let max_ms = match *rules.range.end() {
         u64::MAX => DAY_MS,
         max_ms => max_ms,
-    }
+    };
+    (*rules.range.start()).max(1)..=max_ms
 }
 
 /// A whole number or a text, as text.
@@ -188,7 +198,7 @@ fn read_amount(
     let parsed = parse(&text);
     if let Err(error) = &parsed {
         let message = format!("`{}`: {error}", table.path_of(key));
-        let wrong = Diagnostic::error(node.span(), message, "not such an amount");
+        let wrong = Diagnostic::error(node.span(), message, "not a valid amount");
         table.report(wrong.help(error.valid()));
     }
     parsed.ok()
@@ -216,15 +226,16 @@ fn parse_number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<f64> {
 fn check_range(
     text: &str,
     amount: f64,
-    max: u64,
-    min: &str,
+    range: &Range,
     units: &[(&str, u64)],
 ) -> Result<u64, ParseAmountError> {
+    let (min, max) = (*range.start(), *range.end());
     #[expect(clippy::cast_precision_loss, reason = "limits are far below 2^52")]
-    let is_valid = (1.0..=max as f64).contains(&amount);
+    let is_valid = (min as f64..=max as f64).contains(&amount);
     if !is_valid {
-        let valid = format!("valid: {min} to {}", format_with_unit(max, units));
-        return Err(ParseAmountError::OutOfRange(shorten_amount(text), valid));
+        let [min, max] = [min, max].map(|amount| format_with_unit(amount, units));
+        let valid = format!("valid: {min} to {max}");
+        return Err(ParseAmountError::OutOfRange(shorten(text), valid));
     }
     #[expect(
         clippy::cast_possible_truncation,
@@ -246,10 +257,6 @@ fn format_with_unit(amount: u64, units: &[(&str, u64)]) -> String {
 fn unit_pattern(units: &[(&str, u64)]) -> String {
     let words: Vec<_> = units.iter().map(|(word, _)| *word).collect();
     format!(r"^\s*[0-9.]+\s*({})\s*$", words.join("|"))
-}
-
-fn shorten_amount(text: &str) -> String {
-    text.chars().take(32).collect()
 }
 
 #[cfg(test)]
@@ -279,6 +286,20 @@ mod tests {
         for (text, bytes) in sizes {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
+    }
+
+    #[test]
+    fn an_amount_below_the_range_of_its_key_is_refused() {
+        let range = 60_000..=DAY_MS;
+        assert_eq!(parse_duration_in("1m", &range), Ok(60_000));
+        let error = parse_duration_in("59s", &range).unwrap_err();
+        assert_eq!(error.valid(), "valid: 1m to 1d");
+        let rules = Rules {
+            range,
+            ..Rules::ANY
+        };
+        assert_eq!(Duration::schema(&rules)["anyOf"][1]["minimum"], json!(60.0));
+        assert!(parse_bytes_in("1kB", &(1_024..=4_096)).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::{Diagnostic, Keyword, Node, Reader, Rules, Section, Value};
+use super::{Diagnostic, Keyword, Node, Reader, Rules, Section, Value, shorten};
 
 /// `[context]`: when older messages leave the conversation, and how they are summarized. Nothing is
 /// lost: their text becomes a descriptor (`history:1`, `history:2` …).
@@ -65,14 +65,14 @@ impl Value for Share {
             DeValue::Float(number) => number.as_str().to_owned(),
             DeValue::Integer(number) => number.to_string(),
             _ => {
-                table.report_wrong_type(key, node, Self::EXPECTED);
+                table.report_wrong_type(key, node, rules.expected::<Self>());
                 return None;
             }
         };
         let share = parse_thousandths(&text).filter(|share| rules.range.contains(share));
         if share.is_none() {
-            let message = format!("`{}` is not such a share", table.path_of(key));
-            let wrong = Diagnostic::error(node.span(), message, "not such a share");
+            let message = format!("`{}` cannot be `{}`", table.path_of(key), shorten(&text));
+            let wrong = Diagnostic::error(node.span(), message, "not a valid share");
             let (min, max) = (*rules.range.start(), *rules.range.end());
             table.report(wrong.help(format!(
                 "valid: {} to {}, with up to three decimals, such as 0.8",

@@ -13,8 +13,8 @@ pub struct DescriptorSection {
     /// The span of the section.
     #[key(span)]
     pub span: Span,
-    /// `true` makes it an error if no descriptor tool is enabled. The key switches nothing: the
-    /// descriptor system is on if `[tools]` enables a descriptor tool.
+    /// This key does not turn descriptors on; a descriptor tool in `[tools]` does. `true` without
+    /// one is an error, `false` with one a warning.
     pub enabled: Option<WithSpan<bool>>,
     /// The sizes.
     #[key(flatten)]
@@ -28,14 +28,14 @@ pub struct DescriptorSection {
     /// The span of `max_read_chars`, if it is given.
     #[key(span = "max_read_chars")]
     pub max_read_at: Option<Span>,
-    /// Whether parts of replies that the model marks (`<fd_ref id="…">`) become descriptors.
+    /// Whether parts of replies that the model marks (`<ref id="…">…</ref>`) become descriptors.
     #[key(name = "enable_references")]
     pub references: bool,
     /// Whether every message becomes a descriptor.
     #[key(name = "reference_messages")]
     pub message_references: bool,
-    /// In the arguments of which tools a handle such as `{{fd:3}}` stands for its content: of all
-    /// that run outside of the kernel, of none, or of those listed.
+    /// Which tools get the content where their arguments hold a handle such as `{{fd:3}}`: `true`
+    /// for all that run outside of the kernel, `false` for none, or a list of them.
     #[key(name = "expand_fds")]
     pub expansion: Expansion,
     /// The model that writes summaries, at the same provider; otherwise the program's own model.
@@ -63,7 +63,7 @@ impl Value for Expansion {
             DeValue::Boolean(false) => Some(Self::Off),
             DeValue::Array(_) => Vec::read(table, key, node, rules).map(Self::Tools),
             _ => {
-                table.report_wrong_type(key, node, Self::EXPECTED);
+                table.report_wrong_type(key, node, rules.expected::<Self>());
                 None
             }
         }

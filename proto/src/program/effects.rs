@@ -13,10 +13,10 @@ use crate::effect::{EffectPolicy, RepeatRule};
 )]
 pub struct EffectsSection {
     /// What happens to a call that repeats what was done beyond a point that the process went back
-    /// to, by a branch, a restore or `goto`: `recorded` gives the recorded answer, `ask` waits for a
-    /// person, `run` runs the call anew, `refuse` answers with an error. If it is not given, calls
-    /// that may be repeated run, and about others a person is asked, or, where nobody can answer,
-    /// the recorded answer is given.
+    /// to, by a branch, a restore or `goto`: `recorded` gives the recorded answer, `ask` waits for
+    /// a person, `run` runs the call anew, `refuse` answers with an error. If it is not given,
+    /// calls that may be repeated run, and about others a person is asked, or, where nobody can
+    /// answer, the recorded answer is given.
     pub policy: Option<EffectPolicy>,
     /// Rules for single tools: `[[tools.effects.tool]]`.
     #[key(name = "tool", max_items = MAX_TOOLS)]
@@ -43,5 +43,28 @@ impl ToolEffects {
     /// Drops a rule without a tool, which was reported.
     fn drop_unnamed(self, _: &mut Reader<'_>) -> Option<Self> {
         (!self.name.value.is_empty()).then_some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::program::parse;
+
+    #[test]
+    fn a_shorthand_of_a_wrong_type_is_told_what_is_valid() {
+        for (written, expected) in [
+            (
+                "effects = 5",
+                "`recorded`, `ask`, `run`, `refuse`, or a table",
+            ),
+            (
+                "effects = true",
+                "`recorded`, `ask`, `run`, `refuse`, or a table",
+            ),
+        ] {
+            let text = format!("[model]\nname = 'm'\nprovider = 'scripted'\n[tools]\n{written}");
+            let found = format!("{:?}", parse(&text).diagnostics);
+            assert!(found.contains(expected), "{written}: {found}");
+        }
     }
 }

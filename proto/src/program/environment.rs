@@ -118,7 +118,7 @@ impl Value for EnvVars {
                 let message = "`env_info.env_vars` takes the names of environment variables";
                 let help =
                     "a label and the variable behind it: env_vars = { region = \"MY_REGION\" }";
-                table.report(value.error(message, "not such a name").help(help));
+                table.report(value.error(message, "not a valid name").help(help));
             }
             EnvVar {
                 label: label.value,
@@ -139,7 +139,7 @@ impl Value for EnvCommand {
     const EXPECTED: &'static str = "a command as a string, or as a list of its words";
     const LIST: &'static str = "a list of commands";
 
-    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let (written, argv) = match node.get_ref() {
             DeValue::String(text) => (text.to_string(), command_line::split(text)),
             DeValue::Array(_) => {
@@ -147,7 +147,7 @@ impl Value for EnvCommand {
                 (argv.join(" "), Ok(argv))
             }
             _ => {
-                table.report_wrong_type(key, node, Self::EXPECTED);
+                table.report_wrong_type(key, node, rules.expected::<Self>());
                 return None;
             }
         };
@@ -198,7 +198,7 @@ impl Value for Variables {
 
     fn schema(_rules: &Rules) -> Json {
         let foreign = json!({ "enum": UNSUPPORTED, "deprecated": true });
-        let mut word = <Variable as Keyword>::schema();
+        let mut word = <Variable as Keyword>::schema_of_words();
         let meanings = word["description"].take();
         let word = json!({ "anyOf": [{ "enum": word["enum"] }, foreign] });
         let list = json!({ "type": "array", "items": word });

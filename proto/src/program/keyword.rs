@@ -9,7 +9,7 @@ use super::{Diagnostic, Node, Reader, Rules, Value, advice, shorten};
 pub(crate) type Word<T> = (&'static str, T, &'static str);
 
 /// A value that is one of a few words. Derived for an enum.
-pub(crate) trait Keyword: Copy + PartialEq + 'static {
+pub(crate) trait Keyword: Value + Copy + PartialEq + 'static {
     /// The words. If several name one value, the first is the canonical one.
     const WORDS: &'static [Word<Self>];
 
@@ -29,8 +29,8 @@ pub(crate) trait Keyword: Copy + PartialEq + 'static {
     }
 
     /// Reads a word; any other text is reported with the nearest one.
-    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Self> {
-        let text = String::read(table, key, node, &Rules::ANY)?;
+    fn read_word(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let text = String::read(table, key, node, &rules.of_word::<Self>())?;
         let value = Self::from_word(&text);
         if value.is_none() {
             let valid: Vec<_> = Self::WORDS.iter().map(|(word, ..)| *word).collect();
@@ -42,7 +42,7 @@ pub(crate) trait Keyword: Copy + PartialEq + 'static {
     }
 
     /// The words and their meanings.
-    fn schema() -> Json {
+    fn schema_of_words() -> Json {
         let words: Vec<_> = Self::WORDS.iter().map(|(word, ..)| word).collect();
         let meanings = Self::WORDS
             .iter()

@@ -201,7 +201,11 @@ impl Value for Servers {
 
 /// The tools of one server that a program uses: an entry of `[tools.mcp]`.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
-#[section(shorthand = selection, check = SelectedMcpTools::drop_invalid)]
+#[section(
+    shorthand = selection,
+    check = SelectedMcpTools::drop_invalid,
+    expected = "\"all\", a list of tools, or a table of `tools` and `prefix`"
+)]
 pub struct SelectedMcpTools {
     /// The text that the names of its tools begin with, up to 32 characters; may be empty. If it is
     /// not given, it is the name of the server and `__`.
@@ -235,12 +239,12 @@ pub enum ServerSelection {
 impl Value for ServerSelection {
     const EXPECTED: &'static str = "\"all\", a list of tools, or a table of `tools` and `prefix`";
 
-    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         match node.get_ref() {
             DeValue::String(word) if *word == "all" => Some(Self::All),
             DeValue::Array(_) => Vec::read(table, key, node, &Self::entry_rules()).map(Self::Named),
             _ => {
-                table.report_wrong_type(key, node, Self::EXPECTED);
+                table.report_wrong_type(key, node, rules.expected::<Self>());
                 None
             }
         }

@@ -133,8 +133,8 @@ impl Provider {
 impl Value for Provider {
     const EXPECTED: &'static str = String::EXPECTED;
 
-    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
-        let word = String::read(table, key, node, &Rules::ANY)?;
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        let word = String::read(table, key, node, &rules.of_word::<Self>())?;
         let known = PROVIDERS.iter().find(|(known, _)| *known == word);
         let known = known.map(|(_, provider)| provider.clone());
         if known == Some(Self::Scripted) {
@@ -165,7 +165,7 @@ pub struct ModelEntry {
     /// The file with the script of a scripted model; a model without one stays silent. A relative
     /// path starts in the folder of the program file.
     pub script: Option<WithSpan<String>>,
-    /// The server that is asked instead of the provider's own: `https://host` or
+    /// The server that is called instead of the provider's own: `https://host` or
     /// `http://host:port`, with a path where the server has one, up to the path of a request
     /// (`/chat/completions`), and `?api-version=…` for a deployment of Azure.
     pub base_url: Option<WithSpan<String>>,
@@ -215,7 +215,7 @@ pub enum CacheTtl {
 
 impl CacheTtl {
     /// The lifetime in a request with these `[parameters]`, which may ask for another one in the
-    /// provider's words: `cache_control = { type = "ephemeral", ttl = "1h" }`. The longer one
+    /// provider's syntax: `cache_control = { type = "ephemeral", ttl = "1h" }`. The longer one
     /// applies to the whole request, since a provider refuses a breakpoint of an hour after one of
     /// five minutes.
     #[must_use]
@@ -237,7 +237,7 @@ pub struct ModelSection {
     pub max_iterations: u32,
     /// The name of the program in listings, if `[demo]` gives none.
     pub display_name: Option<String>,
-    /// Models that are asked, in order, when the one before fails.
+    /// Models that are called, in order, when the one before fails.
     #[key(name = "fallback", max_items = 16)]
     pub fallbacks: Vec<FallbackSection>,
 }
@@ -275,7 +275,7 @@ impl ModelEntry {
             && let Err(error) = check_base_url(&url.value)
         {
             let message = format!("`model.base_url` {error}");
-            table.report(url.error(message, "not such an address").help(error.help()));
+            table.report(url.error(message, "not a valid address").help(error.help()));
         }
         // A program cannot decide whom to believe that they are the provider: the user's key goes
         // there.
@@ -296,7 +296,7 @@ impl ModelEntry {
             let message = "`model.api_key_env` is not the name of an environment variable";
             let example = "name the variable that holds the key, such as \"OPENROUTER_API_KEY\"";
             let help = format!("{example}, never the key");
-            table.report(name.error(message, "not such a name").help(help));
+            table.report(name.error(message, "not a valid name").help(help));
         }
         self.headers
             .iter()

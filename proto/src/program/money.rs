@@ -1,4 +1,5 @@
-//! Amounts of money: decimals, read exactly.
+//! Amounts of money: decimals, read exactly, as integers of a *nano*, a billionth of the currency
+//! unit.
 
 use std::collections::BTreeMap;
 
@@ -27,26 +28,36 @@ impl Value for Money {
             _ => scalar_text(node),
         };
         let Some(text) = text else {
-            table.report_wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, rules.expected::<Self>());
             return None;
         };
-        let nanos = parse_nanos(&text).filter(|nanos| rules.range.contains(nanos));
-        if nanos.is_none() {
-            let message = format!("`{}` is not such an amount of money", table.path_of(key));
-            let wrong = Diagnostic::error(node.span(), message, "not such an amount");
-            table.report(wrong.help(format!(
-                "valid: {} to {} with up to {DECIMALS} digits behind the point, such as \"2.50\"",
-                money(*rules.range.start()),
-                money(*rules.range.end())
-            )));
+        let (min, max) = (*rules.range.start(), *rules.range.end());
+        let valid = format!(
+            "{} to {} with up to {DECIMALS} digits behind the point and no exponent, such as \
+             \"2.50\"",
+            money(min),
+            money(max)
+        );
+        let nanos = parse_nanos(&text);
+        match nanos {
+            None => {
+                let (path, text) = (table.path_of(key), shorten(&text));
+                let message = format!("`{path}` cannot be `{text}`: that is no amount of money");
+                let wrong = Diagnostic::error(node.span(), message, "not an amount of money");
+                table.report(wrong.help(format!("valid: {valid}")));
+            }
+            Some(nanos) if !rules.range.contains(&nanos) => {
+                table.report_out_of_range(key, node, &valid);
+            }
+            Some(_) => {}
         }
-        nanos.map(Self)
+        nanos.filter(|nanos| rules.range.contains(nanos)).map(Self)
     }
 
     fn schema(rules: &Rules) -> Json {
         let text = json!({ "type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$" });
-        let max = rules.range.end() / NANOS_PER_UNIT;
-        let number = json!({ "type": "number", "minimum": 0, "maximum": max });
+        let [min, max] = [rules.range.start(), rules.range.end()].map(|nanos| in_units(*nanos));
+        let number = json!({ "type": "number", "minimum": min, "maximum": max });
         let digits = format!("A decimal with up to {DECIMALS} digits behind the point.");
         json!({ "title": "money", "description": digits, "anyOf": [text, number] })
     }
@@ -86,6 +97,19 @@ pub fn parse_money(text: &str) -> Result<u64, ParseAmountError> {
         .ok_or_else(|| ParseAmountError::Money(shorten(text)))
 }
 
+/// An amount in currency units, as a JSON number: exact for whole units, else the nearest float.
+fn in_units(nanos: u64) -> Json {
+    if nanos.is_multiple_of(NANOS_PER_UNIT) {
+        return json!(nanos / NANOS_PER_UNIT);
+    }
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "an editor compares floats; the reader compares nanos"
+    )]
+    let (nanos, unit) = (nanos as f64, NANOS_PER_UNIT as f64);
+    json!(nanos / unit)
+}
+
 /// Parses a plain decimal and returns nanos, without rounding. `None` for any other text.
 fn parse_nanos(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
@@ -108,6 +132,22 @@ fn parse_nanos(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_schema_has_the_range_of_the_key() {
+        let bounds = |range| {
+            let schema = Money::schema(&Rules {
+                range,
+                ..Rules::ANY
+            });
+            let number = schema["anyOf"][1].clone();
+            (number["minimum"].clone(), number["maximum"].clone())
+        };
+        assert_eq!(bounds(0..=MAX_NANOS), (json!(0), json!(1_000_000_000)));
+        let (min, max) = bounds(1..=NANOS_PER_UNIT / 4);
+        assert!(min.as_f64().unwrap() > 0.0, "{min}");
+        assert_eq!(max, json!(0.25));
+    }
 
     #[test]
     fn money_is_read_exactly_or_not_at_all() {

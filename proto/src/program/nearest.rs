@@ -1,5 +1,7 @@
 //! Suggests the nearest known word for a misspelt one.
 
+use crate::text::listed;
+
 /// The candidate that `word` was most likely meant to be, if one is similar enough.
 ///
 /// ```
@@ -34,37 +36,18 @@ pub fn nearest<'a>(
     }
 }
 
-/// A text of a program file, shortened to 64 characters for a message.
-#[must_use]
-pub fn shorten(text: &str) -> String {
-    const MAX: usize = 64;
-    match text.char_indices().nth(MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 /// The help of a diagnostic: "did you mean … ?" if a word is similar, and the list of valid words.
 #[must_use]
 pub fn advice(word: &str, valid: &[&str], what: &str) -> String {
-    let list = format!("valid {what}: {}", valid.join(", "));
+    let list = format!("valid {what}: {}", listed(valid));
     suggestion(word, valid, &list).unwrap_or(list)
 }
 
-/// "did you mean … ?" to put before a list, if a word is similar.
+/// `list` with "did you mean … ?" before it; `None` if no word is similar.
 #[must_use]
 pub fn suggestion(word: &str, valid: &[&str], list: &str) -> Option<String> {
     let near = nearest(word, valid.iter().copied())?;
     Some(format!("did you mean `{near}`? {list}"))
-}
-
-/// Words separated by commas, or "none".
-#[must_use]
-pub fn listed(words: &[&str]) -> String {
-    match words {
-        [] => "none".to_owned(),
-        _ => words.join(", "),
-    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use super::{Diagnostic, Node, Reader, Rules, Value};
 impl Value for Map<String, Json> {
     const EXPECTED: &'static str = "a table";
 
-    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let DeValue::Table(inner) = node.get_ref() else {
-            table.report_wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, rules.expected::<Self>());
             return None;
         };
         Some(to_object(&mut table.nested(key, inner, node.span())))

@@ -85,9 +85,9 @@ impl std::fmt::Display for LineRange {
 impl Value for LineRange {
     const EXPECTED: &'static str = "lines, such as \"10-40\" or \"7\"";
 
-    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let Some(text) = node.get_ref().as_str() else {
-            table.report_wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, rules.expected::<Self>());
             return None;
         };
         let range = Self::parse(text);

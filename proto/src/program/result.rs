@@ -11,11 +11,12 @@ use super::{Node, Reader, Rules, Section, Span, Value};
 /// submits it by calling `submit_result`.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 pub struct ResultSection {
-    /// The JSON Schema of the result: a table, or the path of a JSON file. It refers only to itself.
+    /// The JSON Schema of the result: a table, or the path of a JSON file. It refers only to
+    /// itself.
     pub schema: Option<SchemaSource>,
-    /// How many attempts a model has in a turn: a value that the schema does not accept, and a reply
-    /// that ends the turn without a result, are one each. After the last one the turn fails as
-    /// `invalid_result`.
+    /// How many attempts a model has in a turn: a value that the schema does not accept, and a
+    /// reply that ends the turn without a result, are one each. After the last one the turn fails
+    /// as `invalid_result`.
     #[key(default = 3, range = 1..=20)]
     pub attempts: u32,
     /// Whether the provider has to make the result valid, if it has strict tools and can express
@@ -72,7 +73,7 @@ impl Value for SchemaSource {
             }
             DeValue::String(_) => Some(Self::File(Value::read(table, key, node, rules)?)),
             _ => {
-                table.report_wrong_type(key, node, Self::EXPECTED);
+                table.report_wrong_type(key, node, rules.expected::<Self>());
                 None
             }
         }

@@ -45,6 +45,19 @@ impl Rules {
         expected: None,
     };
 
+    /// The phrase in errors for a valid value of the type `T`.
+    pub(super) fn expected<T: Value>(&self) -> &'static str {
+        self.expected.unwrap_or(T::EXPECTED)
+    }
+
+    /// The rules for the text of a word, which names a value of the type `T`.
+    pub(super) fn of_word<T: Value>(&self) -> Self {
+        Self {
+            expected: Some(self.expected::<T>()),
+            ..Self::ANY
+        }
+    }
+
     /// The rules for the entries of a list or table.
     pub(super) fn of_entries(&self) -> Self {
         Self {

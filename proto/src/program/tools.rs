@@ -21,8 +21,8 @@ pub struct ToolsSection {
     pub enabled: Vec<ToolEntry>,
     /// The calls of the model that a person has to approve before they begin: `"write"` for every
     /// tool that needs write access or more (also `"read"`, `"admin"`), the name of a tool, or a
-    /// table of `tool` and `when`. The host and its tools are not asked about. A child has the rules
-    /// of its own program.
+    /// table of `tool` and `when`. The host and its tools are not asked about. A child has the
+    /// rules of its own program.
     #[key(max_items = MAX_TOOLS)]
     pub ask: Vec<AskEntry>,
     /// The time after which a call that nobody has approved or answered is refused. If it is not
@@ -62,7 +62,7 @@ pub struct ToolLimits {
     pub max_calls: Option<u32>,
 }
 
-/// A tool that the provider runs, in the provider's words.
+/// A tool that the provider runs, in the provider's syntax.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerTool(pub Map<String, Json>);
 
@@ -72,7 +72,7 @@ impl Value for ServerTool {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         if node.get_ref().as_table().is_none() {
-            table.report_wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, rules.expected::<Self>());
             return None;
         }
         Map::read(table, key, node, rules).map(Self)
@@ -108,11 +108,11 @@ pub struct ToolEntry {
     /// Whether the provider has to make the arguments valid against the tool's schema (anthropic,
     /// openai, openai-chat).
     pub strict: Option<WithSpan<bool>>,
-    /// The format of the text that the tool takes, such as a grammar, in the provider's words
+    /// The format of the text that the tool takes, such as a grammar, in the provider's syntax
     /// (openai, openai-chat): `{ type = "grammar", syntax = "lark", definition = "…" }`. The tool's
     /// only parameter is the string `input`.
     pub input_format: Option<WithSpan<Map<String, Json>>>,
-    /// Further fields of the tool in requests, in the provider's words, such as
+    /// Further fields of the tool in requests, in the provider's syntax, such as
     /// `defer_loading = true`.
     pub provider_fields: Map<String, Json>,
     /// The place of the whole entry.

@@ -21,7 +21,7 @@ pub(crate) trait Value: Sized {
     /// The JSON Schema of the valid values.
     fn schema(rules: &Rules) -> Json;
 
-    /// The value as JSON for the `default` of a schema; `None` if the schema shows no default.
+    /// The value as JSON for the `default` of a schema; `None` leaves `default` out of the schema.
     fn show(&self) -> Option<Json> {
         None
     }
@@ -34,7 +34,7 @@ impl Value for String {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let Some(text) = node.get_ref().as_str() else {
-            table.report_wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
+            table.report_wrong_type(key, node, rules.expected::<Self>());
             return None;
         };
         if rules.is_required && text.trim().is_empty() {
@@ -58,10 +58,10 @@ impl Value for String {
 impl Value for bool {
     const EXPECTED: &'static str = "true or false";
 
-    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let flag = node.get_ref().as_bool();
         if flag.is_none() {
-            table.report_wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, rules.expected::<Self>());
         }
         flag
     }
@@ -80,7 +80,7 @@ impl Value for u64 {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let Some(number) = node.get_ref().as_integer() else {
-            table.report_wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, rules.expected::<Self>());
             return None;
         };
         let number = integer(number).and_then(|number| Self::try_from(number).ok());
@@ -102,7 +102,8 @@ impl Value for u64 {
     }
 }
 
-/// The range of the key must fit into 32 bits; a larger value is treated as absent.
+/// Give each key of this type a range that ends at `u32::MAX` or below: a larger value would be
+/// dropped without a report.
 impl Value for u32 {
     const EXPECTED: &'static str = u64::EXPECTED;
 
@@ -161,18 +162,17 @@ impl<T: Value> Value for Vec<T> {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let Some(list) = node.get_ref().as_array() else {
-            table.report_wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
+            table.report_wrong_type(key, node, rules.expected::<Self>());
             return None;
         };
         let (max, rules) = (rules.max_items.unwrap_or(T::MAX_ITEMS), rules.of_entries());
-        let entries = table
-            .check_length(key, node, list.len(), max)
-            .then(|| list.iter());
-        Some(
-            entries?
-                .filter_map(|item| T::read(table, key, item, &rules))
-                .collect(),
-        )
+        if !table.check_length(key, node, list.len(), max) {
+            return None;
+        }
+        let entries = list
+            .iter()
+            .filter_map(|item| T::read(table, key, item, &rules));
+        Some(entries.collect())
     }
 
     fn schema(rules: &Rules) -> Json {
@@ -192,7 +192,7 @@ impl<T: Value> Value for Vec<Named<T>> {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let DeValue::Table(inner) = node.get_ref() else {
-            table.report_wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
+            table.report_wrong_type(key, node, rules.expected::<Self>());
             return None;
         };
         if !table.check_length(

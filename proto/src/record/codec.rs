@@ -89,8 +89,8 @@ fn fields_in_version(added: &[AddedFields], version: u8, of: &str, fields: usize
 /// A payload could not be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    /// The value is too large for a record.
-    #[error("a record of more than {MAX_PAYLOAD_BYTES} bytes cannot be written")]
+    /// The record is larger than any that is written.
+    #[error("the record has more than {MAX_PAYLOAD_BYTES} bytes, the maximum")]
     TooLarge,
     /// The value cannot be encoded.
     #[error("the record cannot be encoded: {0}")]
@@ -98,7 +98,7 @@ pub enum CodecError {
     /// The bytes are not a record of this type.
     #[error("the record cannot be decoded: {0}")]
     Decode(String),
-    /// A length in the record exceeds the rest of the record.
+    /// The record states (claims) a length that exceeds the rest of it.
     #[error(
         "the record cannot be decoded: it claims {claimed} bytes or elements where {left} bytes \
          are left"
@@ -154,7 +154,8 @@ pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, CodecError> {
 /// [`Allowance::of`] grants for its length.
 ///
 /// # Errors
-/// [`CodecError::Decode`] for bytes of another type, [`CodecError::Trailing`] for excess bytes,
+/// [`CodecError::TooLarge`]; [`CodecError::Decode`] for bytes of another type,
+/// [`CodecError::Trailing`] for excess bytes,
 /// [`CodecError::Claim`] and [`CodecError::Expands`] for a forged record, [`CodecError::Newer`] for
 /// a record of a later version.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::base64;
+
 /// What a tool of the provider returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
@@ -27,12 +29,10 @@ pub struct Media {
 }
 
 impl Media {
-    /// The number of its bytes. O(n).
+    /// Its bytes; `None` if the provider wrote something else than base64. O(n).
     #[must_use]
-    pub fn len_bytes(&self) -> u64 {
-        let chars = self.base64.bytes();
-        let digits = chars.filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=');
-        digits.count() as u64 * 3 / 4
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        base64::decode(&self.base64)
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a block says about tools of the provider, without the contents.
+//! What a block says about tools of the provider, without the contents: names, types and sizes.
+//! That is called a *summary* here. It is computed, and no model writes it.
 //!
 //! The JSON of a block can hold an image or a file of many megabytes. A summary of it is computed
 //! once, kept with the block and its later clones, and never stored.
@@ -7,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Media, ServerBlock, of_raw, raw_of};
 use crate::message::{Block, Raw};
+use crate::text::shorten;
 
 /// A [`ServerBlock`] with the sizes of its contents in place of the contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +23,8 @@ pub struct ServerBlockSummary {
     pub text_bytes: u64,
     /// The files and images that the tool returned.
     pub media: Vec<MediaSummary>,
-    /// What is to be said of each file that the provider has and the reply does not hold.
+    /// What is to be said of each file that the process does not get: the provider has it and the
+    /// reply does not hold it, or it is not base64.
     pub missing: Vec<String>,
 }
 
@@ -32,21 +35,31 @@ pub struct MediaSummary {
     pub name: Option<String>,
     /// Its media type, such as `image/png`.
     pub media_type: String,
-    /// The number of its bytes.
-    pub bytes: u64,
+    /// The number of its bytes; `None` if it is not base64, so that it cannot be kept. The summary
+    /// then lists it as missing, too.
+    pub bytes: Option<u64>,
     /// The length of its base64 text.
     pub base64_chars: usize,
 }
 
 impl From<ServerBlock> for ServerBlockSummary {
     fn from(block: ServerBlock) -> Self {
-        let output = block.output.unwrap_or_default();
+        let mut output = block.output.unwrap_or_default();
+        let media: Vec<_> = output.media.iter().map(MediaSummary::from).collect();
+        let undecodable = media.iter().filter(|media| media.bytes.is_none());
+        output.missing.extend(undecodable.map(|media| {
+            let name = media.name.as_deref().unwrap_or(&media.media_type);
+            format!(
+                "{} is not kept: what the provider sent is not base64",
+                shorten(name)
+            )
+        }));
         Self {
             tool: block.tool,
             calls: block.calls,
             text_chars: output.text.chars().count() as u64,
             text_bytes: output.text.len() as u64,
-            media: output.media.iter().map(MediaSummary::from).collect(),
+            media,
             missing: output.missing,
         }
     }
@@ -57,7 +70,7 @@ impl From<&Media> for MediaSummary {
         Self {
             name: media.name.clone(),
             media_type: media.media_type.clone(),
-            bytes: media.len_bytes(),
+            bytes: media.bytes().map(|bytes| bytes.len() as u64),
             base64_chars: media.base64.len(),
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_actors::ports::ToolError;
 use dormouse_proto::command::{Parameter, ParameterKind};
+use dormouse_proto::text::truncate;
 use serde_json::{Map, Value};
 
 /// Checked arguments by parameter name. A parameter that is not given and has no default is absent.
@@ -161,11 +162,7 @@ fn check_text(parameter: &Parameter, text: &str) -> Result<(), ToolError> {
 /// A value as JSON, short enough for an error.
 fn excerpt(value: &Value) -> String {
     const LONGEST_CHARS: usize = 80;
-    let json = value.to_string();
-    match json.char_indices().nth(LONGEST_CHARS) {
-        Some((end, _)) => format!("{}…", &json[..end]),
-        None => json,
-    }
+    truncate(&value.to_string(), LONGEST_CHARS)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use dormouse_actors::ports::ToolError;
 use dormouse_proto::command::Parameter;
 use dormouse_proto::program::{Placeholder, placeholders};
+use dormouse_proto::text::truncate;
 
 use super::arguments::Arguments;
 
@@ -48,7 +49,7 @@ fn fill_element(
 }
 
 fn option_error(name: &str, text: &str) -> ToolError {
-    let start: String = text.chars().take(40).collect();
+    let start = truncate(text, 40);
     format!(
         "`{name}` may not begin with `-`, since the program would take {start:?} as an option. For \
          a file, write ./-name."

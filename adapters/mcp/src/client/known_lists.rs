@@ -1,16 +1,17 @@
 //! Keeps what servers last said of themselves, in a folder, so that the next kernel serves it
 //! before any server runs.
 //!
-//! * A file holds what one server said, and nothing of its declaration. Its name is a hash of those
-//!   parts of the declaration that decide what is listed: values of variables and headers may be
-//!   secrets, so they do not enter the hash.
+//! * A file holds what one server said, and nothing of its declaration: what the program or a
+//!   configuration file says of the server. Its name is a hash of the declaration. Values of
+//!   variables and headers may be secrets, so only their names enter the hash: of two declarations
+//!   that differ in a value, each may be shown the list of the other until its server runs.
 //! * A server that gets a header of the downstream client may list something else for each client,
 //!   so its lists are not kept.
 //! * Several kernels can use one folder. Files are replaced as a whole. A file that cannot be read
 //!   counts as absent.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -24,18 +25,20 @@ use super::server_lists::ServerLists;
 
 /// Part of each name: a program that writes another form ignores these files.
 const FORMAT: u32 = 1;
+/// How the names of files begin that are not complete yet.
+const TEMPORARY_PREFIX: &str = ".tmp-list-";
 /// The largest file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 /// The most files; the oldest go first.
 const MAX_FILES: usize = 256;
-/// Files that were not used for this long are deleted.
+/// Files that were neither read nor written for this long are deleted.
 const MAX_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// What servers said of themselves when they last ran: their introductions, tools, prompts and
 /// resources. See [`McpClient::start_when_called`](crate::McpClient::start_when_called).
 #[derive(Debug, Default)]
 pub struct KnownLists {
-    /// `None`: the lists end with this value.
+    /// `None`: the lists are kept in memory only.
     folder: Option<PathBuf>,
     by_name: Mutex<HashMap<String, Arc<ServerLists>>>,
 }
@@ -45,8 +48,8 @@ pub struct KnownLists {
 pub(super) struct ListsName(String);
 
 impl ListsName {
-    /// The name for a server, for clients with these capabilities, since a server may offer more to
-    /// a client that it can ask for something. `None` if the lists of the server must not be kept.
+    /// The name for a server and clients with these capabilities: a server may list more for a
+    /// client that supports, say, sampling. `None` if the lists of the server must not be kept.
     pub(super) fn of(server: &Server, capabilities: &Value) -> Option<Self> {
         let names = |values: &[(String, ServerValue)]| -> Vec<String> {
             values.iter().map(|(name, _)| name.clone()).collect()
@@ -58,9 +61,7 @@ impl ListsName {
                 json!([command.program, args, env, command.env_file, command.cwd])
             }
             Transport::Http { url, headers, .. } => {
-                let is_of_client =
-                    |(_, value): &(String, ServerValue)| value.written().contains("${client:");
-                if headers.iter().any(is_of_client) {
+                if headers.iter().any(|(_, value)| value.refers_to_client()) {
                     return None;
                 }
                 json!([url, names(headers)])
@@ -73,8 +74,9 @@ impl ListsName {
 }
 
 impl KnownLists {
-    /// Keeps the lists in this folder, which is created if it is absent, for this user alone.
-    /// Without a folder ([`Default`]), they are forgotten with the kernel.
+    /// Keeps the lists in this folder, which is created if it is absent, for this user alone. Old
+    /// files that earlier kernels kept there are deleted; other files stay as they are. Without a
+    /// folder ([`Default`]), they are forgotten with the kernel.
     ///
     /// # Errors
     /// The folder cannot be created or read.
@@ -96,9 +98,7 @@ impl KnownLists {
         if let Some(lists) = self.by_name().get(&name.0) {
             return Some(lists.clone());
         }
-        let path = self.folder.as_ref()?.join(&name.0);
-        let is_read = fs::metadata(&path).is_ok_and(|file| file.len() <= MAX_FILE_BYTES);
-        let text = is_read.then(|| fs::read(path).ok()).flatten()?;
+        let text = read_file(&self.folder.as_ref()?.join(&name.0))?;
         let lists = Arc::new(ServerLists::from_json(&text)?);
         // What a server said meanwhile is newer.
         let mut by_name = self.by_name();
@@ -112,7 +112,14 @@ impl KnownLists {
             return;
         };
         // Without the file, the next kernel serves an older list, or waits for the server.
-        if let Err(error) = replace_file(folder, &name.0, &lists.to_json()) {
+        let text = lists.to_json();
+        let replaced = match text.len() as u64 {
+            0..=MAX_FILE_BYTES => replace_file(folder, &name.0, &text),
+            bytes => Err(io::Error::other(format!(
+                "it has {bytes} bytes, more than the {MAX_FILE_BYTES} that are read"
+            ))),
+        };
+        if let Err(error) = replaced {
             let folder = folder.display();
             tracing::warn!("the list of a tool server is not kept in {folder}: {error}");
         }
@@ -123,29 +130,55 @@ impl KnownLists {
     }
 }
 
+/// Reads a file, and marks it as used. `None` if it cannot be read or is too large.
+fn read_file(path: &Path) -> Option<Vec<u8>> {
+    let metadata = fs::metadata(path).ok()?;
+    if metadata.len() > MAX_FILE_BYTES {
+        return None;
+    }
+    let text = fs::read(path).ok()?;
+    // The time decides only when the file is deleted. A folder that is read-only stays as it is.
+    let _ = File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.set_modified(SystemTime::now()));
+    Some(text)
+}
+
 /// Writes a file that only this user can read. Others see the file before or the whole new one.
 fn replace_file(folder: &Path, name: &str, text: &str) -> io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut file = tempfile::Builder::new()
+        .prefix(TEMPORARY_PREFIX)
+        .tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
-    // A power cut must not leave an empty file under the name: that one would count as absent, and
-    // its list would be lost.
+    // A power cut must not leave an empty file under the name: an empty file counts as absent, and
+    // the list before it would be lost.
     file.as_file().sync_all()?;
     file.persist(folder.join(name))?;
     Ok(())
 }
 
-/// Deletes files beyond the maximum age, and the oldest ones beyond the maximum number.
+/// Whether [`replace_file`] made a file of this name: a hash, or what it leaves behind if it is
+/// killed.
+fn is_own_file(name: &str) -> bool {
+    let is_hash = name.len() == 2 * blake3::OUT_LEN && name.bytes().all(|c| c.is_ascii_hexdigit());
+    is_hash || name.starts_with(TEMPORARY_PREFIX)
+}
+
+/// Deletes files of this module beyond the maximum age, and the oldest ones beyond the maximum
+/// number.
 fn prune(folder: &Path) -> io::Result<()> {
     let mut files: Vec<(SystemTime, PathBuf)> = fs::read_dir(folder)?
         .filter_map(Result::ok)
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_own_file))
         .filter_map(|entry| {
             let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
             Some((metadata.modified().ok()?, entry.path()))
         })
         .collect();
     files.sort_by(|a, b| b.cmp(a));
-    for (number, (written, path)) in files.into_iter().enumerate() {
-        if number >= MAX_FILES || written.elapsed().is_ok_and(|age| age >= MAX_AGE) {
+    for (number, (used, path)) in files.into_iter().enumerate() {
+        if number >= MAX_FILES || used.elapsed().is_ok_and(|age| age >= MAX_AGE) {
             // Another kernel may have deleted it.
             let _ = fs::remove_file(path);
         }
@@ -191,11 +224,54 @@ mod tests {
 
         fs::write(files[0].path(), "{").unwrap();
         assert_eq!(KnownLists::open(&folder).unwrap().get(&name), None);
-        let old = SystemTime::now() - MAX_AGE;
-        let file = fs::File::options().write(true).open(files[0].path());
-        file.unwrap().set_modified(old).unwrap();
-        KnownLists::open(&folder).unwrap();
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    }
+
+    fn make_old(path: &Path) {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - MAX_AGE).unwrap();
+    }
+
+    #[test]
+    fn files_that_are_not_used_are_deleted_and_those_of_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = name_of(json!({ "command": "x" })).unwrap();
+        let unused = name_of(json!({ "command": "y" })).unwrap();
+        let known = KnownLists::open(folder.path()).unwrap();
+        let temporary = format!("{TEMPORARY_PREFIX}x");
+        fs::write(folder.path().join("own.txt"), "of another program").unwrap();
+        fs::write(folder.path().join(&temporary), "").unwrap();
+        for kept in [&name, &unused] {
+            known.put(kept, &lists("a"));
+        }
+        for file in ["own.txt", &temporary, &name.0, &unused.0] {
+            make_old(&folder.path().join(file));
+        }
+        // A kernel that reads a file keeps it for the next one.
+        assert_eq!(
+            KnownLists {
+                folder: Some(folder.path().to_owned()),
+                by_name: Mutex::default()
+            }
+            .get(&name),
+            Some(lists("a"))
+        );
+        KnownLists::open(folder.path()).unwrap();
+        let files = fs::read_dir(folder.path()).unwrap();
+        let mut left: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        left.sort();
+        let mut expected = [name.0.as_str(), "own.txt"];
+        expected.sort_unstable();
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn a_list_that_would_not_be_read_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = name_of(json!({ "command": "x" })).unwrap();
+        let known = KnownLists::open(folder.path()).unwrap();
+        let max = usize::try_from(MAX_FILE_BYTES).unwrap();
+        known.put(&name, &lists(&"x".repeat(max)));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -1,13 +1,9 @@
 //! Calls a tool, and converts its result for a model: each text appears once, and all other content
 //! becomes an attachment.
 
-use std::borrow::Cow;
-
-use base64::Engine;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use dormouse_actors::ports::{OutputFull, OutputSink, ToolError};
+use dormouse_proto::base64;
 use dormouse_proto::tool::Attachment;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock,
@@ -189,7 +185,7 @@ impl ModelResult {
     }
 
     fn attach(&mut self, name: Option<&str>, media_type: &str, data: &str) {
-        match decode_base64(data) {
+        match base64::decode(data) {
             Some(bytes) => self.attached.push(Attachment {
                 name: name.map(Into::into),
                 media_type: media_type.into(),
@@ -232,32 +228,6 @@ impl ModelResult {
         }
         Err(text.into())
     }
-}
-
-/// Base64, padded or not.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
-
-/// Decodes base64 as servers write it: also with line breaks, without padding, or as a `data:` URL.
-fn decode_base64(data: &str) -> Option<Vec<u8>> {
-    let data = data.trim_ascii();
-    let data = match data.split_once(',') {
-        Some((head, rest)) if is_data_url_head(head) => rest,
-        _ => data,
-    };
-    let data = match data.contains(|character: char| character.is_ascii_whitespace()) {
-        true => Cow::Owned(data.split_ascii_whitespace().collect()),
-        false => Cow::Borrowed(data),
-    };
-    BASE64.decode(&*data).ok()
-}
-
-/// Whether `head` is the part before the comma of a `data:` URL in base64.
-fn is_data_url_head(head: &str) -> bool {
-    let head = head.to_ascii_lowercase();
-    head.starts_with("data:") && head.ends_with(";base64")
 }
 
 /// Formats a resource that the server links to as a line of text.
@@ -366,33 +336,6 @@ mod tests {
             ]
         );
         assert_eq!(end, Ok(()));
-    }
-
-    #[test]
-    fn base64_is_decoded_in_the_forms_that_servers_write() {
-        for (data, expected) in [
-            ("iVBORw==", Some("\u{fffd}PNG")),
-            ("iVBORw", Some("\u{fffd}PNG")),
-            ("iVBO\r\nRw==\n", Some("\u{fffd}PNG")),
-            (" iVBO Rw\t", Some("\u{fffd}PNG")),
-            ("data:image/png;base64,iVBORw==", Some("\u{fffd}PNG")),
-            (
-                "DATA:image/png;charset=x;BASE64,\niVBO\nRw\n",
-                Some("\u{fffd}PNG"),
-            ),
-            ("", Some("")),
-            ("data:image/png,iVBORw==", None),
-            ("image,iVBORw==", None),
-            ("?", None),
-            ("iVBORw=!", None),
-        ] {
-            let bytes = decode_base64(data);
-            assert_eq!(
-                bytes.as_deref().map(String::from_utf8_lossy).as_deref(),
-                expected,
-                "{data:?}"
-            );
-        }
     }
 
     #[test]

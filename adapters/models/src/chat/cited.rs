@@ -22,7 +22,8 @@ impl Cited {
         }
     }
 
-    /// Replaces what `later` says, too. Each event repeats the lists, which may have grown.
+    /// Replaces each list that `later` has as well: each event repeats the lists, which may have
+    /// grown.
     pub(super) fn update(&mut self, later: Self) {
         for (known, later) in [
             (&mut self.citations, later.citations),

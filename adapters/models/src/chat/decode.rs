@@ -1,5 +1,16 @@
 //! Decodes complete replies of the Chat Completions API, and the parts that streamed replies share
 //! with them.
+//!
+//! A complete reply goes through [`decode_completion`]. A streamed one is put together first
+//! (`stream.rs`): its message as JSON text, its stop reason and its counts. Both then call
+//! [`stop_reason`], which fails if sampling failed, and [`build_reply`], which makes the blocks.
+//!
+//! The first block keeps the message itself (`raw`), byte for byte, since that is what is sent back
+//! in later requests. Servers refuse a call without an id, or with arguments that are no object; so
+//! a message that has one is kept in a repaired form ([`repaired_message`]), in which all fields
+//! that are not replaced keep their bytes ([`Fields`]). A call without an id gets one that is
+//! derived from the reply and its [`Origin`], the id and time that the server gave it. The sources
+//! that the model quotes ([`Cited`]) become a block of their own, which is not sent back.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
@@ -82,6 +93,22 @@ impl Call {
             .as_ref()
             .map(|function| (function.name.as_str(), function.arguments.as_ref()))
     }
+
+    /// Whether servers accept the arguments in the next request.
+    fn has_valid_args(&self) -> bool {
+        let Some(function) = &self.function else {
+            return true;
+        };
+        function.arguments.as_ref().is_some_and(holds_object)
+    }
+}
+
+/// Whether arguments are an object: as a text, or, as some servers send them, the object itself.
+fn holds_object(args: &Value) -> bool {
+    match args {
+        Value::String(text) => is_object(text),
+        args => args.is_object(),
+    }
 }
 
 /// The call of a tool that takes a text.
@@ -117,12 +144,10 @@ pub(super) fn build_reply(
     let message: Message =
         serde_json::from_str(json).map_err(|error| malformed_in("message", json, &error))?;
     let refusal = message.refusal.filter(|refusal| !refusal.is_empty());
-    let text = message
-        .content
-        .as_ref()
-        .map(content_text)
-        .unwrap_or_default()
-        + refusal.as_deref().unwrap_or_default();
+    let content = message.content.as_ref().map(content_text);
+    let texts = [content, refusal.clone()].into_iter().flatten();
+    let texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
+    let text = texts.join("\n\n");
     let generated_ids = GeneratedIds::for_reply(origin, &text, &message.tool_calls);
     let mut blocks = Vec::new();
     if !text.is_empty() {
@@ -132,13 +157,12 @@ pub(super) fn build_reply(
         });
     }
     let lacks_id = |call: &Call| call.id.as_deref().is_none_or(str::is_empty);
-    let any_lacks_id = message.tool_calls.iter().any(lacks_id);
+    let is_refused = |call: &Call| lacks_id(call) || !call.has_valid_args();
+    let needs_repair = message.tool_calls.iter().any(is_refused);
     for (index, call) in message.tool_calls.into_iter().enumerate() {
         blocks.push(tool_use(index, call, json, &generated_ids)?);
     }
-    let has_invalid_args =
-        |block: &Block| matches!(block, Block::ToolUse { args, .. } if !is_object(args));
-    if any_lacks_id || blocks.iter().any(has_invalid_args) {
+    if needs_repair {
         attach_original(&mut blocks, &repaired_message(json, &generated_ids)?);
     } else {
         attach_original(&mut blocks, json);
@@ -161,7 +185,9 @@ pub(super) fn build_reply(
     })
 }
 
-/// Attaches the original message to the first block.
+/// Attaches the message that is sent back, the original or its repaired form, to the first block,
+/// if that can hold it; otherwise adds a block for it. A message with nothing but a role is
+/// dropped.
 fn attach_original(blocks: &mut Vec<Block>, json: &str) {
     let original = Raw::new(FORMAT, json);
     match blocks.first_mut() {
@@ -171,9 +197,9 @@ fn attach_original(blocks: &mut Vec<Block>, json: &str) {
     }
 }
 
-/// The message in a form that servers accept in the next request. A call whose arguments are not an
-/// object gets empty arguments, and a call without an id gets the generated id that its result will
-/// also have.
+/// The message in a form that servers accept in the next request. A call whose arguments are
+/// absent, or neither an object nor a text of one, gets empty arguments, and a call without an id
+/// gets the generated id that its result will also have.
 fn repaired_message(json: &str, generated_ids: &GeneratedIds) -> Result<String, ModelError> {
     let object = |json: &str| {
         serde_json::from_str::<Fields>(json).map_err(|error| malformed_in("message", json, &error))
@@ -190,10 +216,9 @@ fn repaired_message(json: &str, generated_ids: &GeneratedIds) -> Result<String, 
             continue;
         };
         let mut function = object(function.get())?;
-        if function
-            .text("arguments")
-            .is_some_and(|args| !is_object(&args))
-        {
+        let args = function.get("arguments").map(RawValue::get);
+        let args = args.and_then(|args| serde_json::from_str(args).ok());
+        if !args.as_ref().is_some_and(holds_object) {
             function.set("arguments", to_raw("{}"));
             call.set("function", to_raw(&function));
         }
@@ -251,7 +276,7 @@ fn tool_use(
     let function = call.function.filter(|function| !function.name.is_empty());
     let function = function.ok_or_else(|| {
         malformed(format!(
-            "a call is of no function by name: {}",
+            "a tool call names no function: {}",
             beginning(json)
         ))
     })?;
@@ -270,8 +295,8 @@ fn tool_use(
     })
 }
 
-/// Why the model stopped. This is checked before the message, since there may be no valid message
-/// if sampling failed.
+/// Why the model stopped. Callers check it before they decode the message: after a failure there
+/// may be no valid one.
 pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
     Ok(match word {
         Some("stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn") => StopReason::EndTurn,
@@ -281,7 +306,7 @@ pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> 
         Some(word @ "insufficient_system_resource") => {
             return Err(ModelError::new(
                 ModelErrorKind::Overloaded,
-                format!("the model stopped as '{word}'"),
+                format!("the server stopped the model: {word}"),
             ));
         }
         Some(word) if word == "error" || word.starts_with("function_call_filter") => {

@@ -5,6 +5,7 @@
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
+use dormouse_proto::text::truncate;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -12,7 +13,7 @@ use serde_json::value::RawValue;
 use super::metadata::Metadata;
 use super::partial_calls::{self, IncompleteCall};
 use super::{FORMAT, names};
-use crate::wire::excerpt::{beginning, excerpt, malformed, malformed_in};
+use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
 use crate::wire::json_fields::Fields;
 
@@ -117,7 +118,7 @@ pub(super) struct ReplyEnd {
 pub(super) fn blocked_prompt_error(feedback: &Feedback) -> Option<ModelError> {
     let reason = feedback.block_reason.as_deref()?;
     let message = feedback.block_reason_message.as_deref().unwrap_or_default();
-    let message = excerpt(&format!("the prompt was blocked: {reason} {message}"), 500);
+    let message = truncate(&format!("the prompt was blocked: {reason} {message}"), 500);
     Some(ModelError::new(
         ModelErrorKind::ContentRefused,
         message.trim_end(),
@@ -173,7 +174,7 @@ pub(super) fn build_reply(
             return Err(malformed(format!(
                 "the model stopped as '{}': {}",
                 beginning(other),
-                excerpt(why, 500)
+                truncate(why, 500)
             )));
         }
     };

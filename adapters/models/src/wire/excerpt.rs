@@ -1,6 +1,7 @@
 //! Builds errors, and shortens the texts in them.
 
 use dormouse_proto::model::{ModelError, ModelErrorKind};
+use dormouse_proto::text::truncate;
 
 /// The error for a response that violates the protocol.
 pub(crate) fn malformed(message: impl Into<String>) -> ModelError {
@@ -28,18 +29,9 @@ pub(crate) fn invalid(message: impl Into<String>) -> ModelError {
     ModelError::new(ModelErrorKind::InvalidRequest, message)
 }
 
-/// The first 200 characters of a text.
+/// The first 200 characters of a text, and `…` where there are more.
 pub(crate) fn beginning(text: &str) -> String {
-    excerpt(text, 200)
-}
-
-/// The first characters of a text, and `…` where there are more.
-pub(crate) fn excerpt(text: &str, max_chars: usize) -> String {
-    let mut shown: String = text.chars().take(max_chars).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
+    truncate(text, 200)
 }
 
 /// `text` with `secret` replaced. If an excerpt ends within the secret, the part of the secret

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_proto::model::{ModelError, ModelErrorKind};
+use dormouse_proto::text::truncate;
 use futures_util::StreamExt;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode, Url};
 
 use super::body::BodyStream;
-use super::excerpt::{excerpt, redact_secret};
+use super::excerpt::redact_secret;
 
 /// How much of a body an error shows.
 const SHOWN_CHARS: usize = 120;
@@ -61,7 +62,7 @@ impl Exchange {
             status: response.status(),
             content_type: content_type.map_or_else(
                 || "no content type".to_owned(),
-                |kind| excerpt(kind.trim(), 80),
+                |kind| truncate(kind.trim(), 80),
             ),
         });
     }
@@ -121,7 +122,7 @@ impl Exchange {
         if text.trim().is_empty() {
             return "an empty body".to_owned();
         }
-        format!("body: {:?}", excerpt(text.trim(), SHOWN_CHARS))
+        format!("body: {:?}", truncate(text.trim(), SHOWN_CHARS))
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use dormouse_http::advice_on_certificate;
 use dormouse_proto::model::{ModelError, ModelErrorKind as Kind};
+use dormouse_proto::text::truncate;
 use reqwest::header::{HeaderMap, LOCATION};
 use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
-use super::excerpt::{beginning, excerpt};
+use super::excerpt::beginning;
 use super::exchange::without_secrets;
 use super::retry_after;
 
@@ -77,7 +78,7 @@ impl ProviderError {
             (None, message) => message.to_owned(),
             (Some(_), message) => format!("{}: {message}", self.words.join(", ")),
         };
-        excerpt(&explanation, MAX_CHARS)
+        truncate(&explanation, MAX_CHARS)
     }
 
     /// The delay that the message of the provider mentions, if a retry after a delay can succeed.
@@ -218,7 +219,7 @@ pub(crate) fn from_redirect(status: StatusCode, url: &Url, headers: &HeaderMap) 
     let target = location.and_then(|to| url.join(to).ok());
     let target = target.map_or_else(
         || "no address".to_owned(),
-        |target| excerpt(&without_secrets(target), 200),
+        |target| truncate(&without_secrets(target), 200),
     );
     let message = format!(
         "status {}: the server redirects to {target}. Redirects are not followed, since they would \
@@ -338,7 +339,7 @@ pub(crate) fn cut_stream(message: impl Into<String>) -> ModelError {
 /// The failure of a reply whose sampling failed, as the provider reports. A repeated request may
 /// succeed.
 pub(crate) fn sampling_failed(word: &str, why: &str) -> ModelError {
-    let message = excerpt(
+    let message = truncate(
         &format!("the model stopped as '{}': {why}", beginning(word)),
         700,
     );

@@ -59,20 +59,22 @@ pub(crate) fn of_result<'a>(
 /// Checks that the bytes of all media are present.
 ///
 /// # Errors
-/// [`ModelErrorKind::Unavailable`] for the first media without bytes. If they were left out, the
-/// message would differ from the one that was sent earlier.
+/// [`ModelErrorKind::Unavailable`] for the first media without bytes: a request without them would
+/// not begin with the bytes of the earlier one (HIST-1).
 pub(crate) fn check_present(
     blocks: &[Block],
     media: &BTreeMap<FdId, Bytes>,
 ) -> Result<(), ModelError> {
-    let descriptors = blocks.iter().filter_map(|block| match block {
+    let mut descriptors = blocks.iter().filter_map(|block| match block {
         Block::Media { media, .. } => Some(&media.fd),
         _ => None,
     });
-    match descriptors.into_iter().find(|fd| !media.contains_key(fd)) {
+    match descriptors.find(|fd| !media.contains_key(fd)) {
         Some(fd) => Err(ModelError::new(
             ModelErrorKind::Unavailable,
-            format!("{fd}, which was shown, cannot be read"),
+            format!(
+                "the image or document {fd} in an earlier message cannot be read from the store"
+            ),
         )),
         None => Ok(()),
     }

@@ -88,7 +88,7 @@ impl Parts {
         toml::to_string(&without_nulls(program)).map_err(|error| error.to_string())
     }
 
-    /// A tool of the program. Fields that are not named here are fields in the provider's words.
+    /// A tool of the program. Fields that are not named here are fields in the provider's syntax.
     pub(crate) fn add_tool(&mut self, tool: &Value, schema: &str) -> Result<(), String> {
         let mut fields = tool.as_object().ok_or("a tool is no object")?.clone();
         let mut take = |name: &str| fields.remove(name).unwrap_or_default();

@@ -17,6 +17,7 @@ use dormouse_proto::record::{
     Speculation,
 };
 use dormouse_proto::shown::ShownText;
+use dormouse_proto::text::truncate;
 use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
 
@@ -27,7 +28,7 @@ use super::read::ReadSubject;
 use super::speculation::{refusal, with_speculation};
 use super::{Child, Effect, Image, State};
 use crate::table::placement::{Placement, Placer};
-use crate::tool::{ProcessHandler, Refusal, truncate};
+use crate::tool::{ProcessHandler, Refusal};
 
 /// Answer, in the history of a forked child, to the other calls of the reply that called `fork`.
 const SIBLING_CALL_ANSWER: &str =

@@ -28,7 +28,8 @@ pub(super) use self::draft::CompactionRead;
 use super::arrival::Arrival;
 use super::decide::Draft;
 use super::{Effect, Fact, State};
-use crate::tool::{PendingSummary, truncate};
+use crate::tool::PendingSummary;
+use dormouse_proto::text::truncate;
 
 /// Why a conversation is compacted.
 #[derive(Clone, Debug)]

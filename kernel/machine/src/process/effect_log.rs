@@ -25,7 +25,8 @@ use serde_json::Value;
 use super::toolbox::{BoundTool, ToolBinding};
 use super::tools::MAX_ARGUMENT_BYTES;
 use super::{Image, State};
-use crate::tool::{Group, Handler, ProcessHandler, truncate};
+use crate::tool::{Group, Handler, ProcessHandler};
+use dormouse_proto::text::truncate;
 
 /// The most effects that are kept. Of older effects only their number is kept.
 const MAX_EFFECTS: usize = 1024;

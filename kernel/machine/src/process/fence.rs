@@ -27,8 +27,9 @@ use super::decide::Draft;
 use super::effect_log::judged;
 use super::toolbox::{BoundTool, ToolBinding};
 use super::{Attendance, Effect, State};
-use crate::tool::{Handler, truncate};
+use crate::tool::Handler;
 use dormouse_content::Content;
+use dormouse_proto::text::truncate;
 
 /// The most characters of an earlier answer that a person is shown.
 const MAX_ANSWER_CHARS: usize = 200;

@@ -2,21 +2,36 @@
 //! the person (`ask_user`).
 //!
 //! Before any call of a reply begins, each call that a rule of `tools.ask` matches is *held*, which
-//! is a fact. Nothing of a held call has begun. While a call of the turn is held, calls that only
-//! read go on; a call that needs more than read access waits until nothing of the turn is held. An
-//! approval is a fact before the intent of the call, so a call that was approved and not begun runs
-//! once after a restart. A refusal, an answer and an expiry are the answer of the call.
+//! is a fact. Nothing of a held call has begun in this process. While a call of the turn is held,
+//! calls that only read go on; a call that needs more than read access waits until nothing of the
+//! turn is held. An approval is a fact before the intent of the call, so a call that was approved
+//! and not begun runs once after a restart. A refusal, an answer and an expiry are the answer of
+//! the call.
 //!
-//! Invariant kept here: HELD-1, no held call begins unanswered, and an answer applies to one call of
-//! one process. A copy of a process holds its calls anew ([`hold_anew`]).
+//! `tools.rs` (`start_calls`) goes through the open calls of a turn, at first and after each
+//! verdict. Its steps are in this order:
+//!
+//! 1. The fence (`fence.rs`) looks for calls that repeat an effect from beyond a point that the
+//!    process went back to. It refuses such a call, *recalls* the effect (the recorded answer
+//!    becomes that of the call, which does not run), or holds the call, by [`Draft::hold_call`].
+//! 2. [`Draft::hold_calls`] holds those that a rule matches, unless they are held or approved
+//!    already: each has at most one *gate* (`PendingCall::gate`).
+//! 3. Each call that does not wait ([`Draft::waits_for_person`]) begins, or is answered.
+//!
+//! A verdict of a person comes as a request of the host, to [`Draft::answer_held_call`]. The timer
+//! of the next expiry leads to [`Draft::expire_held_calls`].
+//!
+//! Invariant kept here: HELD-1, no held call begins unanswered, and an answer applies to one call
+//! of one process. A copy of a process holds its calls anew ([`hold_anew`]), also a call that had
+//! been started and may be repeated: the original may have run it, the copy has not.
 
 use std::sync::Arc;
 
-use dormouse_program::AskedCall;
-use dormouse_program::{ValueSchema, Violation};
+use dormouse_program::{AskedCall, ValueSchema, Violation};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::record::{
-    ArgumentEdit, CallFact, Caller, EditedArguments, Gate, Hold, HoldReason, PendingCall, Phase,
+    ArgumentEdit, CallFact, Caller, EditedArguments, EffectOutcome, Gate, Hold, HoldReason,
+    PendingCall, Phase, RepeatedEffect,
 };
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
@@ -27,10 +42,11 @@ use super::decide::Draft;
 use super::{Effect, Report, State};
 use crate::tool::{ProcessHandler, Refusal};
 
-/// Answer to a call that nobody approved in time.
-const EXPIRED: &str = "Refused: nobody answered in time (tools.ask_expires). Nothing of this call \
-has run.";
-/// Answer to a question that the host asks by a tool call of its own.
+/// Beginning of the answer to a call that nobody approved in time.
+const EXPIRED: &str = "Refused: nobody answered within the time that the program sets.";
+/// Beginning of the answer to a call that a person refused.
+const REFUSED: &str = "Refused by a person.";
+/// Answer if the host itself calls `ask_user`.
 const ASKED_BY_HOST: &str = "Nobody was asked: this tool is for the model of a process.";
 
 /// What a person decides about a held call.
@@ -50,12 +66,12 @@ pub enum Verdict {
     Recall,
     /// The answer to a question.
     Answer {
-        /// The value. It must be one of the choices, or match the schema of the question.
+        /// The value, as [`Question::check`] accepts it.
         value: Value,
     },
 }
 
-/// A question of the model to the person.
+/// A question of the model to the person. The tool `ask_user` takes choices or a schema, not both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     /// The question.
@@ -68,6 +84,7 @@ pub struct Question {
 
 /// Why the verdict of a person does not apply, and what is valid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum VerdictError {
     /// The process holds no such call.
     #[error(
@@ -80,7 +97,7 @@ pub enum VerdictError {
         /// The call.
         call: CallId,
     },
-    /// The call is a question, which cannot be approved.
+    /// The call is a question, which can neither be approved nor be recalled.
     #[error("call {0} is a question: answer it with a value, or refuse it")]
     IsQuestion(CallId),
     /// The call is no question, so it has no answer.
@@ -91,11 +108,8 @@ pub enum VerdictError {
         /// Name of its tool, as given to the model.
         tool: Arc<str>,
     },
-    /// The call repeats no known effect.
-    #[error(
-        "call {0} repeats no effect that is known, so that there is no recorded answer: approve or \
-         refuse it"
-    )]
+    /// The call repeats no known effect, or one whose answer was not recorded.
+    #[error("no answer is recorded for call {0}: approve or refuse it")]
     NoRecordedAnswer(CallId),
     /// The call is one of a speculative process, which has to be chosen as a whole.
     #[error(
@@ -157,7 +171,8 @@ fn join_all(violations: &[Violation]) -> String {
 }
 
 impl Question {
-    /// Checks an answer.
+    /// Checks an answer: it must be one of the choices, if there are any, and match the schema, if
+    /// there is one.
     ///
     /// # Errors
     /// [`AnswerError`].
@@ -286,7 +301,7 @@ impl Draft {
             return Err(VerdictError::Speculative(call));
         }
         let answered = match verdict {
-            Verdict::Approve { .. } if is_question => {
+            Verdict::Approve { .. } | Verdict::Recall if is_question => {
                 return Err(VerdictError::IsQuestion(call));
             }
             Verdict::Answer { .. } if !is_question => {
@@ -294,13 +309,8 @@ impl Draft {
                 return Err(VerdictError::NoQuestion { call, tool });
             }
             Verdict::Recall => {
-                let HoldReason::Repeats {
-                    effect: Some(effect),
-                } = &hold.reason
-                else {
-                    return Err(VerdictError::NoRecordedAnswer(call));
-                };
-                self.recall_effect(call, effect.number);
+                let number = self.recorded_effect(&hold.reason);
+                self.recall_effect(call, number.ok_or(VerdictError::NoRecordedAnswer(call))?);
                 None
             }
             Verdict::Approve { args } => {
@@ -311,7 +321,9 @@ impl Draft {
                 });
                 None
             }
-            Verdict::Refuse { why } => Some(Answer::failed(refusal_text(&why))),
+            Verdict::Refuse { why } => {
+                Some(Answer::failed(refusal_text(&why, pending_call.started)))
+            }
             Verdict::Answer { value } => {
                 self.question_of(&pending_call)?.check(&value)?;
                 Some(Answer::shown(match value {
@@ -325,6 +337,18 @@ impl Draft {
         }
         self.schedule(Effect::Report(Report::HeldAnswered { call }));
         Ok(())
+    }
+
+    /// The number of the effect that a held call repeats, if its answer is recorded.
+    fn recorded_effect(&self, reason: &HoldReason) -> Option<u32> {
+        let HoldReason::Repeats {
+            effect: Some(RepeatedEffect { number, .. }),
+        } = reason
+        else {
+            return None;
+        };
+        let effect = self.state.effects.get(*number)?;
+        matches!(effect.outcome, EffectOutcome::Answered { .. }).then_some(*number)
     }
 
     fn find_held_call(&self, call: CallId) -> Result<(PendingCall, Hold), VerdictError> {
@@ -349,10 +373,11 @@ impl Draft {
         let held = self.state.phase.held_calls();
         let expired: Vec<_> = held
             .filter(|(_, hold)| hold.expires_ms.is_some_and(|expires| expires <= at_ms))
-            .map(|(pending_call, _)| pending_call.call)
+            .map(|(pending_call, _)| (pending_call.call, pending_call.started))
             .collect();
-        for call in &expired {
-            self.answer_in_full(*call, Answer::failed(EXPIRED));
+        for (call, started) in &expired {
+            let text = format!("{EXPIRED} {}", what_has_run(*started));
+            self.answer_in_full(*call, Answer::failed(text));
             self.schedule(Effect::Report(Report::HeldAnswered { call: *call }));
         }
         !expired.is_empty()
@@ -401,10 +426,22 @@ fn edited_arguments(
     }))
 }
 
-fn refusal_text(why: &str) -> ShownText {
-    let refused = "Refused by a person. Nothing of this call has run.";
+/// What the model reads about a call that is not run. A held call that was started is one of a
+/// copy.
+fn what_has_run(started: bool) -> &'static str {
+    match started {
+        false => "Nothing of this call has run.",
+        true => {
+            "The process that this one was copied from had started this call, so that it may have \
+             run. It was not run again."
+        }
+    }
+}
+
+fn refusal_text(why: &str, started: bool) -> ShownText {
+    let refused = format!("{REFUSED} {}", what_has_run(started));
     match why.trim() {
-        "" => ShownText::from(refused.to_owned()),
+        "" => ShownText::from(refused),
         why => ShownText::from(format!("{refused} The reason: {why}")),
     }
 }

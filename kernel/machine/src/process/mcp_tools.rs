@@ -36,9 +36,9 @@ pub struct MissingMcpTool {
 
 /// Adds the tools of tool servers that the program selects to the image of a new process. `offers`
 /// holds every tool of every server. A tool gets the alias that the program sets, or its own name
-/// with the prefix of its server; names are unique. If tools of several servers would get the same
-/// name, none of them gets it: which tool a name means does not depend on the order of the servers,
-/// nor on which of them can be reached.
+/// with the prefix of its server; names are unique, also among the tools that the provider runs. If
+/// tools of several servers would get the same name, none of them gets it: which tool a name means
+/// does not depend on the order of the servers, nor on which of them can be reached.
 ///
 /// # Errors
 /// [`MissingMcpTool`] if a selected tool is missing and its server is not optional.
@@ -80,6 +80,7 @@ fn with_mcp_tools(
             .iter()
             .map(|spec| spec.name.clone())
             .chain(aliases(program))
+            .chain(program.provider_tool_names().map(Arc::from))
             .chain(ambiguous_names(program, offers))
             .collect(),
         specs: specs.to_vec(),
@@ -125,10 +126,9 @@ impl Draft {
             self.emit(Fact::ToolsReplaced { tools, external });
             Answer::shown("The tools were replaced.")
         } else {
-            let pid = self.state.pid;
-            Answer::failed(format!(
-                "process {pid} keeps its tools: its conversation has begun"
-            ))
+            Answer::failed(
+                "its conversation has begun, and its model keeps the tools that it knows",
+            )
         };
         self.schedule(Effect::AnswerHost { request_id, answer });
     }
@@ -136,17 +136,11 @@ impl Draft {
 
 /// The aliases that the program gives to tools of tool servers.
 fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
-    let tool_lists =
-        program
-            .servers()
-            .iter()
-            .filter_map(|enabled_server| match &enabled_server.served {
-                ServedTools::All => None,
-                ServedTools::Named(tools) => Some(tools),
-            });
-    tool_lists
-        .flatten()
-        .filter_map(|tool| tool.alias.as_deref().map(Arc::from))
+    let named = program
+        .servers()
+        .iter()
+        .flat_map(|enabled_server| enabled_server.served.named());
+    named.filter_map(|tool| tool.alias.as_deref().map(Arc::from))
 }
 
 /// The names that tools of several servers would get.

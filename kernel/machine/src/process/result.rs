@@ -194,7 +194,15 @@ impl State {
 
     /// What requests say about tools. The provider has to make the result valid, if it can.
     pub(super) fn provider_tools(&self) -> Arc<ProviderTools> {
-        let tools = self.program.provider_tools(self.model());
+        let mut tools = self.program.provider_tools(self.model());
+        for tool in self.toolbox.external() {
+            if let Some(server) = &tool.server
+                && let Some(form) = self.program.served_form(self.model(), server, &tool.name)
+            {
+                let forms = &mut Arc::make_mut(&mut tools).forms;
+                forms.insert(tool.name_for_model.to_string(), form);
+            }
+        }
         let result_tool = self.toolbox.result_tool();
         let Some(ResultTool { name, .. }) = result_tool
             .filter(|tool| self.program.result().strict && tools.form(&tool.name).is_none())

@@ -1,25 +1,34 @@
 //! What the provider's own tools returned: which of it becomes a descriptor, and how the model and
 //! people are told.
 //!
-//! The conversation keeps the provider's blocks, and the provider has their contents. So nothing of
-//! them enters the context again: a large text, a file or an image is opened as a descriptor when
-//! the reply arrives, and a note in the next message names it. The contents are read in the read of
-//! the reply (`reply.rs`). A decision looks at [summaries](server_summaries) of the blocks, which
-//! that read or the loading of the process has computed.
+//! A *server block* is a block of a reply that a tool of the provider made: its call, or its result
+//! (`dormouse_proto::server_tool`). The conversation keeps these blocks, and the provider has their
+//! contents. So nothing of them enters the context again:
+//!
+//! 1. When a reply arrives, its read (`reply.rs`) calls [`place_server_outputs`], which makes an
+//!    entry of each large text, file and image. The decision that records the reply opens the
+//!    entries.
+//! 2. If the reply ends the turn, `turn.rs` calls [`State::describe_reply_media`] for people.
+//! 3. Before the next model call, `turn.rs` calls [`Draft::add_output_notice`]. It appends a
+//!    *notice*, a text of the kernel that names the descriptors, to the user message that is about
+//!    to be sent.
+//!
+//! Steps 2 and 3 do not know what step 1 opened, also after a restart: they find the descriptors
+//! again by source and size. They look at [summaries](server_summaries) of the blocks, which the
+//! read of the reply or the loading of the process has computed: names, types and sizes, written by
+//! no model.
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dormouse_content::{CappedBytes, Content, Unreadable};
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::descriptor::view::{self, Attached};
 use dormouse_proto::id::FdId;
-use dormouse_proto::message::{Block, Role};
+use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::record::Entry;
 use dormouse_proto::server_tool::{
-    Media, ServerBlockSummary, count_calls, server_blocks, server_summaries,
+    Media, REPLY_TOOL, ServerBlockSummary, count_calls, server_blocks, server_summaries,
 };
 use dormouse_proto::tool::Attachment;
 use imbl::OrdMap;
@@ -28,9 +37,6 @@ use super::decide::Draft;
 use super::{Fact, State};
 use crate::table::attachment::{MAX_ATTACHMENTS, attachment_source};
 use crate::table::placement::Placer;
-
-/// The tool that Gemini's images and files are of: the model itself wrote them.
-const REPLY: &str = "reply";
 
 /// An output that becomes a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +60,8 @@ enum OutputPart {
     Media(usize),
 }
 
-/// Those outputs in a block that become descriptors. O(outputs) once the block is summarized.
+/// The outputs of a block that are to become descriptors. Media that are not base64 are none of
+/// them. O(outputs) once the block is summarized.
 fn outputs_for_descriptors(
     settings: Option<&DescriptorSettings>,
     block: &Block,
@@ -66,7 +73,7 @@ fn outputs_for_descriptors(
     let mut outputs = Vec::new();
     for (index, summary) in server_summaries(block).iter().enumerate() {
         let source = match &*summary.tool {
-            REPLY => REPLY.to_owned(),
+            REPLY_TOOL => REPLY_TOOL.to_owned(),
             tool => format!("server:{tool}"),
         };
         if exceeds_limit(summary) {
@@ -79,26 +86,23 @@ fn outputs_for_descriptors(
                 part: OutputPart::Text,
             });
         }
-        outputs.extend(
-            summary
-                .media
-                .iter()
-                .enumerate()
-                .map(|(at, media)| ServerOutput {
-                    source: source.clone(),
-                    name: media.name.clone(),
-                    media_type: media.media_type.clone(),
-                    len_bytes: media.bytes,
-                    index,
-                    part: OutputPart::Media(at),
-                }),
-        );
+        let media = summary.media.iter().enumerate();
+        outputs.extend(media.filter_map(|(at, media)| {
+            Some(ServerOutput {
+                source: source.clone(),
+                name: media.name.clone(),
+                media_type: media.media_type.clone(),
+                len_bytes: media.bytes?,
+                index,
+                part: OutputPart::Media(at),
+            })
+        }));
     }
     outputs
 }
 
-/// The outputs in a reply that become descriptors, as entries of the table. O(n) in the blocks that
-/// hold them; a block without any is only summarized.
+/// The outputs in a reply that become descriptors, as entries of the table: the first
+/// [`MAX_ATTACHMENTS`]. O(n) in the blocks that hold them; a block without any is only summarized.
 ///
 /// # Errors
 /// [`Unreadable`] if the quota is used up.
@@ -145,38 +149,35 @@ fn place_media(
     media: &Media,
     source: &str,
 ) -> Result<Option<Entry<Content>>, Unreadable> {
-    let Some(bytes) = decode_base64(&media.base64) else {
+    let Some(bytes) = media.bytes() else {
         return Ok(None);
     };
     let attachment = Attachment {
         name: media.name.as_deref().map(Arc::from),
         media_type: media.media_type.as_str().into(),
-        bytes,
+        bytes: bytes.into(),
     };
     placer
         .attachment(&attachment, source)
         .map(|new| Some(new.entry))
 }
 
-/// The bytes of a base64 text in either alphabet; `None` if it is not base64.
-fn decode_base64(text: &str) -> Option<Bytes> {
-    if let Ok(bytes) = STANDARD.decode(text) {
-        return Some(bytes.into());
-    }
-    let digits = text.bytes().filter(|byte| !byte.is_ascii_whitespace());
-    let standard: Vec<u8> = digits
-        .map(|byte| match byte {
-            b'-' => b'+',
-            b'_' => b'/',
-            other => other,
-        })
-        .collect();
-    STANDARD.decode(standard).ok().map(Bytes::from)
+/// The outputs of a reply, as they are told.
+#[derive(Default)]
+struct ReplyOutputs {
+    /// The outputs whose descriptors are still open, each with its descriptor.
+    described: Vec<(FdId, ServerOutput)>,
+    /// How many outputs became descriptors when the reply came. Some may have been closed since.
+    opened: usize,
+    /// How many outputs did not, since they were beyond [`MAX_ATTACHMENTS`].
+    left_out: usize,
 }
 
 impl State {
     /// The calls of the provider's tools in the conversation, by tool: those of this process, not
-    /// those before the fork that made it.
+    /// those before the fork that made it. After a compaction, or a return to a message before the
+    /// fork, it is no longer known which of the messages that are left came from the parent: their
+    /// calls are counted too.
     #[must_use]
     pub fn server_tool_calls(&self) -> &OrdMap<Arc<str>, u32> {
         &self.server_tool_calls
@@ -199,9 +200,9 @@ impl State {
             .for_each(|message| self.add_server_tool_calls(&message.blocks));
     }
 
-    /// The blocks of the last reply, which may consist of several messages of the model. `skip`
-    /// messages follow the reply.
-    fn blocks_of_reply(&self, skip: usize) -> impl Iterator<Item = &Block> {
+    /// The messages of the last reply, which are several if the provider paused. `skip`: how many
+    /// messages stand after the reply: 1 if the next user message is in place, 0 if not.
+    fn messages_of_reply(&self, skip: usize) -> Vec<&Arc<Message>> {
         let mut reply: Vec<_> = self
             .messages
             .iter()
@@ -210,25 +211,35 @@ impl State {
             .take_while(|message| message.role == Role::Assistant)
             .collect();
         reply.reverse();
-        reply.into_iter().flat_map(|message| &message.blocks)
+        reply
     }
 
     /// What is to be said of the files that the last reply names and the process does not have.
     fn missing_files(&self, skip: usize) -> Vec<String> {
-        let found = self.blocks_of_reply(skip).flat_map(server_summaries);
-        let missing = found.flat_map(|found| &found.missing);
+        let reply = self.messages_of_reply(skip).into_iter();
+        let blocks = reply.flat_map(|message| &message.blocks);
+        let missing = blocks
+            .flat_map(server_summaries)
+            .flat_map(|found| &found.missing);
         missing.take(MAX_ATTACHMENTS).cloned().collect()
     }
 
     /// The outputs in the last reply, each with its descriptor: the newest that has its source and
     /// size. O(blocks of the reply), and O(descriptors) if it has outputs.
-    fn described_outputs(&self, skip: usize) -> Vec<(FdId, ServerOutput)> {
-        let outputs: Vec<_> = self
-            .blocks_of_reply(skip)
-            .flat_map(|block| outputs_for_descriptors(self.settings(), block))
-            .collect();
-        if outputs.is_empty() {
-            return Vec::new();
+    fn described_outputs(&self, skip: usize) -> ReplyOutputs {
+        let (mut outputs, mut left_out) = (Vec::new(), 0);
+        for message in self.messages_of_reply(skip) {
+            let blocks = message.blocks.iter();
+            let of_block = |block| outputs_for_descriptors(self.settings(), block);
+            let mut of_message: Vec<_> = blocks.flat_map(of_block).collect();
+            // `place_server_outputs` opened no more of each message.
+            left_out += of_message.len().saturating_sub(MAX_ATTACHMENTS);
+            of_message.truncate(MAX_ATTACHMENTS);
+            outputs.append(&mut of_message);
+        }
+        let opened = outputs.len();
+        if opened == 0 {
+            return ReplyOutputs::default();
         }
         let mut entries: Vec<_> = self.table.iter().collect();
         let mut described = Vec::new();
@@ -244,14 +255,22 @@ impl State {
             }
         }
         described.reverse();
-        described
+        ReplyOutputs {
+            described,
+            opened,
+            left_out,
+        }
     }
 
-    /// What a person is told of the files and images in the last reply, and of those that it only
-    /// names; empty if there are none.
+    /// What a person is told of the files and images in the last reply, of those that it only
+    /// names, and of those that are not kept; empty if there are none.
     pub(super) fn describe_reply_media(&self) -> String {
-        let outputs = self.described_outputs(0).into_iter();
-        let media = outputs.filter(|(_, output)| matches!(output.part, OutputPart::Media(_)));
+        let outputs = self.described_outputs(0);
+        let left_out = outputs.left_out;
+        let media = outputs
+            .described
+            .into_iter()
+            .filter(|(_, output)| matches!(output.part, OutputPart::Media(_)));
         let lines = media.map(|(id, output)| {
             let name = output.name.map(|name| format!("{name}, "));
             format!(
@@ -263,25 +282,36 @@ impl State {
         });
         let missing = self.missing_files(0).into_iter();
         let missing = missing.map(|file| format!("[{file}]"));
-        lines.chain(missing).collect::<Vec<_>>().join("\n")
+        let left_out = (left_out > 0).then(|| {
+            format!(
+                "[{left_out} further outputs are not kept: at most {MAX_ATTACHMENTS} of a reply \
+                 become descriptors]"
+            )
+        });
+        let lines = lines.chain(missing).chain(left_out);
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
 impl Draft {
-    /// Tells the model which descriptors hold what the provider's tools returned, in the message
-    /// that is about to be sent. If the last message is the model's own (a paused reply), the note
-    /// is postponed.
-    pub(super) fn note_server_outputs(&mut self) {
+    /// Tells the model which descriptors hold what the provider's tools returned, by a notice in
+    /// the message that is about to be sent. If the last message is the model's own (a paused
+    /// reply), the notice is postponed.
+    pub(super) fn add_output_notice(&mut self) {
         let last = self.state.messages.last();
         let Some(unsent) = last.filter(|last| last.role == Role::User).cloned() else {
             return;
         };
-        let outputs = self.state.described_outputs(1);
+        let ReplyOutputs {
+            described,
+            opened,
+            left_out,
+        } = self.state.described_outputs(1);
         let missing = self.state.missing_files(1);
-        if outputs.is_empty() && missing.is_empty() {
+        if described.is_empty() && missing.is_empty() {
             return;
         }
-        let elements = outputs.iter().map(|(id, output)| {
+        let elements = described.iter().map(|(id, output)| {
             let attached = Attached {
                 source: &output.source,
                 name: output.name.as_deref(),
@@ -291,19 +321,22 @@ impl Draft {
             };
             view::attachment(id, attached).to_xml()
         });
-        let kept = view::attachments_of_reply(outputs.len());
-        let kept = Some(kept).filter(|_| !outputs.is_empty());
+        let kept = view::attachments_of_reply(described.len());
+        let kept = Some(kept).filter(|_| !described.is_empty());
+        let left_out =
+            (left_out > 0).then(|| view::attachments_left_out(opened + left_out, opened).to_xml());
         let missing = Some(view::attachments_missing(&missing)).filter(|_| !missing.is_empty());
         let text = kept
             .map(|element| element.to_xml())
             .into_iter()
             .chain(elements)
+            .chain(left_out)
             .chain(missing.map(|element| element.to_xml()))
             .collect::<Vec<_>>()
             .join("\n");
-        let is_noted =
-            |block: &Block| matches!(block, Block::Text { text: said, .. } if **said == *text);
-        if !unsent.blocks.iter().any(is_noted) {
+        let is_there =
+            |block: &Block| matches!(block, Block::Text { text: known, .. } if **known == *text);
+        if !unsent.blocks.iter().any(is_there) {
             self.emit(Fact::Noted { text: text.into() });
         }
     }

@@ -310,6 +310,11 @@ impl Toolbox {
     }
 
     /// Tools that run outside of the machine, in the order of [`Toolbox::specs`].
+    pub(super) fn external(&self) -> &[ExternalTool] {
+        &self.external
+    }
+
+    /// As [`Toolbox::external`], shared.
     pub(super) fn external_tools(&self) -> Arc<[ExternalTool]> {
         self.external.clone()
     }

@@ -51,7 +51,7 @@ impl Draft {
     }
 
     fn start_model_call(&mut self) {
-        self.note_server_outputs();
+        self.add_output_notice();
         if self.state.is_compaction_due() {
             return self.request_compaction(CompactionCause::Threshold);
         }

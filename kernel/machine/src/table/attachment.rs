@@ -11,6 +11,7 @@ use dormouse_proto::descriptor::view::{self, Attached};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Media;
 use dormouse_proto::record::Entry;
+use dormouse_proto::text::truncate;
 use dormouse_proto::tool::Attachment;
 use dormouse_proto::xml::Element;
 use imagesize::ImageType;
@@ -36,16 +37,6 @@ const MAX_IMAGES: usize = 100;
 
 const MAX_NAME_CHARS: usize = 200;
 const MAX_TYPE_CHARS: usize = 100;
-
-/// Truncates a text to this many characters and an ellipsis.
-fn truncate(text: &str, chars: usize) -> String {
-    let start: String = text.chars().take(chars).collect();
-    if start.len() < text.len() {
-        start + "…"
-    } else {
-        start
-    }
-}
 
 /// The source of the descriptor of an attachment: the tool, and the name of the attachment.
 #[must_use]

@@ -9,6 +9,7 @@ use dormouse_proto::message::text_of;
 use dormouse_proto::model::{ModelError, Reply, Usage};
 use dormouse_proto::record::Annotation;
 use dormouse_proto::temp_file::{self, TempFileError, TempFileOp, TempId};
+use dormouse_proto::text::truncate;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -238,16 +239,6 @@ impl PendingSummary {
             note: None,
             answer: error.answer(),
         }
-    }
-}
-
-/// Returns the text. If it has more than `max_chars` characters, it is truncated to that length and
-/// an ellipsis is added.
-#[must_use]
-pub fn truncate(text: &str, max_chars: usize) -> String {
-    match text.char_indices().nth(max_chars) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

@@ -61,7 +61,10 @@ fn capture_definitions<'t>(
     tree: &'t Tree,
     language: Language,
 ) -> (Vec<Definition<'t>>, LeadingNodes) {
-    let Patterns { query, root_kinds } = language.patterns();
+    let Patterns {
+        query,
+        definition_kinds,
+    } = language.patterns();
     let names = query.capture_names();
     let mut definitions = Vec::new();
     let mut leading = LeadingNodes::default();
@@ -71,7 +74,7 @@ fn capture_definitions<'t>(
     cursor.set_max_start_depth(Some(0));
     walk(tree, |node| {
         let mut matches = cursor.matches(query, node, text.as_bytes());
-        while let Some(matched) = root_kinds
+        while let Some(matched) = definition_kinds
             .contains(&node.kind_id())
             .then(|| matches.next())
             .flatten()

@@ -126,11 +126,12 @@ impl Language {
     }
 }
 
-/// A query, and the node kinds at which its patterns start.
+/// The query that finds the definitions of a language.
 #[derive(Debug)]
 pub(super) struct Patterns {
     pub(super) query: Query,
-    pub(super) root_kinds: HashSet<u16>,
+    /// The kinds of the nodes that are definitions: those at which patterns of the query start.
+    pub(super) definition_kinds: HashSet<u16>,
 }
 
 impl Patterns {
@@ -145,7 +146,10 @@ impl Patterns {
                 .unwrap_or_default();
             grammar.id_for_node_kind(kind, true)
         };
-        let root_kinds = (0..query.pattern_count()).map(kind).collect();
-        Self { query, root_kinds }
+        let definition_kinds = (0..query.pattern_count()).map(kind).collect();
+        Self {
+            query,
+            definition_kinds,
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use super::language::Language;
 
-/// Maximum number of simultaneously open brackets.
+/// The most braces, brackets, parentheses and `<` that are open at once.
 const MAX_DEPTH: usize = 500;
 
 /// Open brackets within one brace.
@@ -16,9 +16,9 @@ struct Level {
     angles: usize,
 }
 
-/// Whether the text nests too deeply to be parsed. A semicolon closes everything except braces;
-/// brackets in strings and comments count. Python is not ambiguous and is always accepted. One
-/// pass.
+/// Whether the text nests too deeply to be parsed. `;` closes all brackets that were opened in the
+/// same braces. Strings and comments are not recognised, so that brackets in them count. Python is
+/// not ambiguous and is always accepted. One pass.
 pub(super) fn is_too_deep(text: &str, language: Language) -> bool {
     if language == Language::Python {
         return false;
@@ -27,7 +27,7 @@ pub(super) fn is_too_deep(text: &str, language: Language) -> bool {
     let mut level = Level::default();
     let mut outer_depth = 0;
     let mut before = 0;
-    for byte in text.bytes() {
+    for (at, byte) in text.bytes().enumerate() {
         match byte {
             b'{' => {
                 outer_depth += 1 + level.brackets + level.angles;
@@ -40,7 +40,7 @@ pub(super) fn is_too_deep(text: &str, language: Language) -> bool {
             b';' => level = Level::default(),
             b'(' | b'[' => level.brackets += 1,
             b')' | b']' => level.brackets = level.brackets.saturating_sub(1),
-            b'<' => level.angles += 1,
+            b'<' if !is_operator(text.as_bytes(), at) => level.angles += 1,
             b'>' if !matches!(before, b'-' | b'=') => level.angles = level.angles.saturating_sub(1),
             _ => {}
         }
@@ -50,4 +50,25 @@ pub(super) fn is_too_deep(text: &str, language: Language) -> bool {
         }
     }
     false
+}
+
+/// Whether the `<` at `at` belongs to an operator, which opens nothing: `<=`, `<<=`, or `<<` before
+/// white space or a digit. Lists such as `A = 1 << 0, B = 1 << 1, …` hold hundreds of them.
+fn is_operator(bytes: &[u8], at: usize) -> bool {
+    let is_angle = |byte: &&u8| **byte == b'<';
+    let before = bytes[..at]
+        .iter()
+        .rev()
+        .take(2)
+        .take_while(is_angle)
+        .count();
+    let from_here = bytes[at..].iter().take(3).take_while(is_angle).count();
+    let Some(next) = bytes.get(at + from_here) else {
+        return false;
+    };
+    match before + from_here {
+        1 => *next == b'=',
+        2 => *next == b'=' || next.is_ascii_whitespace() || next.is_ascii_digit(),
+        _ => false,
+    }
 }

@@ -138,6 +138,63 @@ fn a_text_that_is_nested_too_deeply_is_refused() {
     }
 }
 
+#[test]
+fn comparisons_and_shifts_do_not_nest() {
+    let list = |entry: &str| entry.repeat(600);
+    let cases = [
+        (
+            "a.c",
+            format!(
+                "enum e {{ {} }};\nint f(void) {{ return 1; }}\n",
+                list("A = 1 << 0,\n")
+            ),
+        ),
+        (
+            "a.go",
+            format!(
+                "package a\n\nconst (\n{})\n\nfunc f() int {{ return 1 }}\n",
+                list("\tA = 1<<3\n")
+            ),
+        ),
+        (
+            "a.rs",
+            format!(
+                "fn f(x: u32) -> u32 {{ match x {{ {} _ => 1 }} }}\n",
+                list("y if y <= 3 => 2,\n")
+            ),
+        ),
+    ];
+    for (source, text) in cases {
+        let units = list_units(&text, source);
+        assert!(units.contains("function f "), "{source}: {units}");
+    }
+    // They are not ambiguous, so that parsing many of them takes linear time.
+    for piece in ["a<= ", "a<<= ", "a<< ", "a<<1 ", "a << "] {
+        for language in Language::ALL {
+            let found = find_definitions(&piece.repeat(20_000), language);
+            assert!(found.is_some(), "{piece} in {language:?}");
+        }
+    }
+}
+
+#[test]
+fn the_language_of_a_long_text_does_not_follow_from_its_first_lines() {
+    let method =
+        "    size(a: number, b?: string): number {\n        return a as number;\n    }\n\n";
+    let class = format!(
+        "import {{ b }} from './b';\n\nexport class A {{\n{}}}\n",
+        method.repeat(1200)
+    );
+    let licence = format!(
+        "/* A licence. */\n{}",
+        "int f(int a){return a;}".repeat(5000)
+    );
+    for (text, language) in [(class, Language::TypeScript), (licence, Language::C)] {
+        assert!(text.len() > 64 << 10);
+        assert_eq!(detect::detect_language(&text), Some(language), "{text:.60}");
+    }
+}
+
 /// Syntax trees that are deep without brackets, and texts with a syntax error at every token.
 #[test]
 fn deep_syntax_trees_do_not_overflow_the_stack() {

@@ -108,13 +108,24 @@ fn a_table_is_sent_as_it_is_and_only_to_the_provider_whose_words_it_has() {
 }
 
 #[test]
-fn the_form_of_a_tool_of_a_server_goes_by_the_name_that_the_model_calls_it_by() {
-    let tools = "[mcp.servers.s]\ncommand = \"s\"\n[tools.mcp]\ns = [{ name = \"go\", strict = \
-                 true }, { name = \"look\", alias = \"see\", strict = true }]";
-    let program = compiled(&program("anthropic", tools)).unwrap().program;
-    let sent = program.provider_tools(program.model());
-    let names: Vec<_> = sent.forms.keys().map(String::as_str).collect();
-    assert_eq!(names, ["s__go", "see"]);
+fn no_tool_of_the_provider_shares_its_name() {
+    let web = "[[tools.server]]\ntype = \"web_search_1\"\nname = \"web_search\"\n";
+    let servers =
+        |tools: &str| format!("[mcp.servers.s]\ncommand = \"s\"\n[tools.mcp]\ns = {tools}\n{web}");
+    let taken = [
+        format!("{web}{web}"),
+        servers("[{ name = \"find\", alias = \"web_search\" }]"),
+    ];
+    for tools in taken {
+        let error = compiled(&program("anthropic", &tools))
+            .map(drop)
+            .unwrap_err();
+        let error = format!("{error:?}");
+        assert!(error.contains("name of another tool"), "{tools}: {error}");
+    }
+    let renamed_at_birth = servers("{ tools = [\"web_search\"], prefix = \"\" }");
+    let found = compiled(&program("anthropic", &renamed_at_birth));
+    assert!(found.is_ok(), "{found:?}");
 }
 
 #[test]

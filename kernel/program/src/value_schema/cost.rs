@@ -3,22 +3,24 @@
 //! A step is a schema that is applied to a part of a value. Schemas that refer to each other can
 //! apply the same schema to the same part again and again, so that the number of steps grows
 //! exponentially, as in `{"allOf": [A, A]}` with a similar `A`. The count here remembers what each
-//! pair of schema and part costs, so that counting takes bounded time itself.
+//! pair of schema and part costs, so that counting takes bounded time itself. In this file a *part*
+//! is always a part of the value: the value, a property, an item, or what is within them.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::parts::{Subschema, Target, parts, reference};
+use super::subschemas::{Subschema, Target, nested_schemas, reference};
 use super::{SchemaError, Violation, schema_error};
 
 /// The most steps of a check. A step takes some 100 ns.
 const MAX_STEPS: u64 = 300_000;
-/// The most steps in which a schema is applied to one part of a value.
+/// The most steps that one schema, with all that it refers to, may take on one and the same part.
 const MAX_STEPS_OF_PART: u64 = 2_000;
-/// The most steps of a search for violations, in which a step takes some microseconds, unless each
-/// schema is applied about once to each part.
-const MAX_SEARCH_STEPS: u64 = 10_000;
+/// The most steps of a check whose violations are then listed, since listing takes some
+/// microseconds per step. A check that applies each schema about once to each part is listed
+/// however many steps it takes.
+const MAX_LISTED_STEPS: u64 = 10_000;
 /// The deepest nesting of steps. It bounds the stack.
 const MAX_LEVELS: usize = 400;
 
@@ -38,8 +40,8 @@ pub(super) enum Affordable {
     Violations,
 }
 
-/// Checks that the references of a schema do not lead back to the schema without leading to another
-/// part of the value, and that they do not multiply.
+/// Checks that following references never returns to this schema on the same part of the value, and
+/// takes at most [`MAX_STEPS_OF_PART`] steps.
 pub(super) fn check_references(root: &Value, subschema: &Subschema<'_>) -> Result<(), SchemaError> {
     let refused = |why| match why {
         TooCostly::Levels => schema_error(
@@ -75,8 +77,8 @@ pub(super) fn affordable(root: &Value, value: &Value) -> Result<Affordable, Viol
             TooCostly::Levels => "the value is nested too deeply. Submit a flatter one".to_owned(),
         },
     })?;
-    let is_searchable = steps <= MAX_SEARCH_STEPS.max(count.counted.saturating_mul(2));
-    Ok(if is_searchable {
+    let can_be_listed = steps <= MAX_LISTED_STEPS.max(count.counted.saturating_mul(2));
+    Ok(if can_be_listed {
         Affordable::Violations
     } else {
         Affordable::Verdict
@@ -128,27 +130,37 @@ impl<'a> Count<'a> {
         }
         let mut total = 1;
         if let Some((_, Some(target))) = reference(self.root, fields) {
-            total += self.steps(target, value, level + 1)?;
+            let steps = self.steps(target, value, level + 1)?;
+            total = self.add(total, steps)?;
         }
-        for part in parts(fields) {
-            for inner in targets(part.target, value) {
-                total += self.steps(part.schema, inner, level + 1)?;
-                if total > self.max {
-                    return Err(TooCostly::Steps);
-                }
+        for nested in nested_schemas(fields) {
+            for part in targets(nested.target, value) {
+                let steps = self.steps(nested.schema, part, level + 1)?;
+                total = self.add(total, steps)?;
             }
         }
-        // To know what is left, these keywords apply their neighbours once more.
+        // To learn which properties or items nobody evaluated, these keywords evaluate their
+        // sibling keywords a second time.
         let repeats = ["unevaluatedProperties", "unevaluatedItems"];
         if repeats.iter().any(|keyword| fields.contains_key(*keyword)) {
-            total *= 2;
+            total = self.add(total, total)?;
         }
         self.known.insert(key, total);
         Ok(total)
     }
+
+    /// The sum of two numbers of steps, neither of which exceeds the maximum.
+    fn add(&self, total: u64, steps: u64) -> Result<u64, TooCostly> {
+        let sum = total.saturating_add(steps);
+        if sum > self.max {
+            return Err(TooCostly::Steps);
+        }
+        Ok(sum)
+    }
 }
 
-/// The parts of a value that a schema applies to. A name of a property counts as null.
+/// The parts of a value that a schema applies to. The name of a property has no [`Value`] of its
+/// own: `null` stands for it, which costs the same.
 fn targets<'a>(target: Target<'_>, value: &'a Value) -> Box<dyn Iterator<Item = &'a Value> + 'a> {
     let properties = || value.as_object().into_iter().flat_map(Map::values);
     let items = || value.as_array().into_iter().flatten();

@@ -160,6 +160,14 @@ fn schemas_that_multiply_or_never_end_are_refused() {
         })
         .chain([("a1000".to_owned(), json!({"type": "null"}))])
         .collect();
+    let unevaluated: Map<_, _> = (0..100)
+        .map(|level| {
+            let next = format!("#/$defs/a{}", level + 1);
+            let schema = json!({"$ref": next, "unevaluatedProperties": false});
+            (format!("a{level}"), schema)
+        })
+        .chain([("a100".to_owned(), json!({"type": "object"}))])
+        .collect();
     let doubling_parts = |level: usize| match level {
         30 => json!({"type": "integer"}),
         _ => {
@@ -180,6 +188,10 @@ fn schemas_that_multiply_or_never_end_are_refused() {
             "without end",
         ),
         (doubled, "multiply"),
+        (
+            json!({"$ref": "#/$defs/a0", "$defs": unevaluated}),
+            "multiply",
+        ),
         (
             json!({"$ref": "#/$defs/a0", "$defs": chained}),
             "without end",

@@ -151,7 +151,8 @@ enum Engine<'m> {
 
 impl Scan<'_> {
     /// Calls `found` with the byte range of each occurrence in `text`, from left to right and
-    /// without overlaps. An empty match counts if the pattern has anchors, such as `^$`. O(n).
+    /// without overlaps. An empty match counts only if the pattern has no other empty
+    /// matches than those at an anchor, such as `^$`. O(n).
     ///
     /// # Errors
     /// [`TooSlow`] if the search exceeds its budget or is cancelled. Some occurrences may have been

@@ -18,6 +18,13 @@ fn a_record_of_a_later_version_is_refused_by_name() {
 }
 
 #[test]
+fn a_record_that_is_too_long_is_said_to_be_when_it_is_read() {
+    let error = decode::<FactNumber>(&vec![VERSION; MAX_PAYLOAD_BYTES + 1]).unwrap_err();
+    assert!(matches!(error, CodecError::TooLarge), "{error}");
+    assert!(!error.to_string().contains("written"), "{error}");
+}
+
+#[test]
 fn a_struct_of_an_earlier_version_has_the_fields_of_that_version() {
     let added = |since, fields_before| AddedFields {
         of: "Grown",

@@ -145,6 +145,43 @@ fn invalid_arguments_reach_the_kernel_and_are_not_sent_back() {
     };
     assert_eq!(&**args, "{\"n\": ");
     assert_eq!(&*raw.json, message(r#""{}""#));
+    for (sent, known) in [
+        ("[]", "[]"),
+        ("5", "5"),
+        ("\"\"", "{}"),
+        ("null", "{}"),
+        (r#""[1]""#, "[1]"),
+    ] {
+        let found = reply(&message(sent), "\"tool_calls\"").unwrap();
+        let [
+            Block::ToolUse { raw: Some(raw), .. },
+            Block::ToolUse { args, .. },
+        ] = &found.blocks[..]
+        else {
+            panic!("{found:?}")
+        };
+        assert_eq!(&**args, known, "{sent}");
+        assert_eq!(&*raw.json, message(r#""{}""#), "{sent}");
+    }
+    let absent = r#"{"tool_calls":[{"id":"c","function":{"name":"ls"}}]}"#;
+    let found = reply(absent, "\"tool_calls\"").unwrap();
+    let [Block::ToolUse { raw: Some(raw), .. }] = &found.blocks[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        &*raw.json,
+        r#"{"tool_calls":[{"id":"c","function":{"name":"ls","arguments":"{}"}}]}"#
+    );
+}
+
+#[test]
+fn a_refusal_is_a_paragraph_of_its_own() {
+    let both = r#"{"role":"assistant","content":"Well.","refusal":"No."}"#;
+    let found = reply(both, "\"stop\"").unwrap();
+    assert!(
+        matches!(&found.blocks[..], [Block::Text { text, .. }] if **text == *"Well.\n\nNo."),
+        "{found:?}"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::ops::Range;
 use regex_automata::util::iter::Searcher;
 use regex_automata::util::syntax;
 use regex_automata::{Input, meta};
-use regex_syntax::hir::Hir;
+use regex_syntax::hir::{Hir, HirKind, LookSet};
 
 use super::budget::StepBudget;
 use super::cost::{CostBounds, ReadAhead};
@@ -33,7 +33,7 @@ pub(in super::super) enum PatternError {
     #[error("Compiled regex exceeds size limit of {PATTERN_BYTES} bytes.")]
     TooBig(#[from] Box<meta::BuildError>),
     /// The quota does not permit work of this size here, or the work was cancelled. No model sees
-    /// this: the call is performed again on the pool of readers, or nobody waits for it.
+    /// this: the call is performed again on the read pool, or nobody waits for it.
     #[error(transparent)]
     Quota(#[from] Unreadable),
 }
@@ -90,12 +90,12 @@ impl Pattern {
             LineEnds::CrLf => with_optional_cr(hir),
         };
         let bounds = CostBounds::from_hir(&hir);
-        // Empty matches of `^$` are found lines. Empty matches of `x*` are everywhere, and mean
-        // nothing.
-        let counts_empty = hir.properties().maximum_len() == Some(0)
-            || hir.properties().look_set().contains_anchor();
-        // An inline quota limits the bytes that a handler of an actor may read. It cannot limit what
-        // it costs to compile and run a pattern, so that work runs on the pool of readers.
+        // An empty match of `^$` is an empty line, which is a result. `x*` matches emptily at every
+        // position; such matches are not reported.
+        let counts_empty =
+            hir.properties().maximum_len() == Some(0) || is_empty_only_at_anchor(&hir);
+        // A pattern never runs in the handler of an actor: the small read quota of a handler counts
+        // bytes, not what it costs to compile and run a pattern.
         quota.require_pool()?;
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
@@ -124,9 +124,12 @@ impl Pattern {
         memchr::memchr(b'\n', &text.as_bytes()[least..]).map_or(text.len(), |feed| least + feed + 1)
     }
 
-    /// Whether a match is reported. An empty match is reported only for a pattern such as `^$`.
-    /// At the end of a chunk it is not reported, because the next chunk begins there and reports it.
-    /// After the last LF of a text it is not reported, because no line begins there.
+    /// Whether a match is reported. One that is not empty always is. An empty one is reported
+    /// except
+    ///
+    /// * for a pattern such as `x*`, which matches emptily at every position;
+    /// * at the end of a chunk, since the next chunk begins there and reports it;
+    /// * after the last LF of a text, since no line begins there.
     fn counts(&self, found: &Range<usize>, chunk_end: usize, text: &str) -> bool {
         let is_at_end = found.end == chunk_end && (chunk_end < text.len() || text.ends_with('\n'));
         !found.is_empty() || self.counts_empty && !is_at_end
@@ -135,6 +138,23 @@ impl Pattern {
     /// Creates an extractor for the groups of the pattern. `None` if it has no groups.
     pub(super) fn groups(&self) -> Option<Groups<'_>> {
         (self.regex.captures_len() > 1).then(|| Groups::new(&self.regex, &self.bounds))
+    }
+}
+
+/// Whether each empty match of an expression is at an anchor, such as `^` or `$`. The recursion is
+/// as deep as the expression nests, which its parser limits.
+fn is_empty_only_at_anchor(hir: &Hir) -> bool {
+    if hir.properties().minimum_len().is_some_and(|len| len > 0) {
+        return true;
+    }
+    match hir.kind() {
+        HirKind::Empty => false,
+        HirKind::Literal(_) | HirKind::Class(_) => true,
+        HirKind::Look(look) => LookSet::singleton(*look).contains_anchor(),
+        HirKind::Repetition(repeated) => repeated.min > 0 && is_empty_only_at_anchor(&repeated.sub),
+        HirKind::Capture(group) => is_empty_only_at_anchor(&group.sub),
+        HirKind::Concat(parts) => parts.iter().any(is_empty_only_at_anchor),
+        HirKind::Alternation(choices) => choices.iter().all(is_empty_only_at_anchor),
     }
 }
 

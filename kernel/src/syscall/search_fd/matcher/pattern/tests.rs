@@ -32,13 +32,39 @@ fn find(
         .map(|()| ranges)
 }
 
-/// An empty match of a pattern with anchors counts, unless it is after the last LF.
+/// Whether an empty match counts: never after the last LF.
 fn counts_empty(query: &str, range: &Range<usize>, text: &str) -> bool {
     let is_after_last_feed = range.end == text.len() && text.ends_with('\n');
-    let hir = regex_syntax::parse(query).unwrap();
-    let properties = hir.properties();
-    let has_anchor = properties.look_set().contains_anchor();
-    (has_anchor || properties.maximum_len() == Some(0)) && !is_after_last_feed
+    pattern(query).counts_empty && !is_after_last_feed
+}
+
+#[test]
+fn an_empty_match_counts_if_it_is_at_an_anchor() {
+    let cases = [
+        ("^$", true),
+        ("^", true),
+        (r"\b", true),
+        ("^ *$", true),
+        ("(?:^|$)x*", true),
+        ("^(?:a|b*)", true),
+        ("(?:^)+x?", true),
+        ("x*", false),
+        ("^|x*", false),
+        ("x*|^$", false),
+        ("(?:^)?x*", false),
+        ("(?:^a)?", false),
+    ];
+    for (query, counts) in cases {
+        assert_eq!(pattern(query).counts_empty, counts, "{query}");
+        if !counts {
+            assert!(
+                expected(query, Case::Sensitive, "yyy").is_empty(),
+                "{query}"
+            );
+            let found = find(&pattern(query), "yyy", STEPS, STEPS);
+            assert_eq!(found, Ok(Vec::new()), "{query}");
+        }
+    }
 }
 
 fn expected(query: &str, case: Case, text: &str) -> Vec<Range<usize>> {

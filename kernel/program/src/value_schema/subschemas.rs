@@ -2,20 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_proto::text::shorten;
 use serde_json::{Map, Value};
 
 use super::{SchemaError, schema_error};
 
-/// A schema within a schema.
-pub(super) struct Part<'a> {
+/// A schema directly within a schema.
+pub(super) struct NestedSchema<'a> {
     /// JSON pointer from the outer schema.
     key: Key<'a>,
-    /// The parts of the outer schema's value that it applies to.
+    /// The parts of the value that it applies to, if the outer schema applies to the value.
     pub(super) target: Target<'a>,
     pub(super) schema: &'a Value,
 }
 
-/// The place of a part: a keyword, or an entry of a keyword.
+/// The place of a nested schema: a keyword, or an entry of a keyword.
 #[derive(Clone, Copy)]
 enum Key<'a> {
     Keyword(&'a str),
@@ -67,40 +68,39 @@ pub(super) fn holds_plain_values(keyword: &str) -> bool {
 }
 
 /// The schemas directly within a schema, without those that it refers to.
-pub(super) fn parts(schema: &Map<String, Value>) -> Vec<Part<'_>> {
+pub(super) fn nested_schemas(schema: &Map<String, Value>) -> Vec<NestedSchema<'_>> {
     schema
         .iter()
-        .flat_map(|(keyword, inner)| parts_of(keyword, inner))
+        .flat_map(|(keyword, inner)| schemas_of_keyword(keyword, inner))
         .collect()
 }
 
-fn parts_of<'a>(keyword: &'a str, inner: &'a Value) -> Vec<Part<'a>> {
+fn schemas_of_keyword<'a>(keyword: &'a str, inner: &'a Value) -> Vec<NestedSchema<'a>> {
     let one = |target| {
         let key = Key::Keyword(keyword);
-        let part = Part {
+        vec![NestedSchema {
             key,
             target,
             schema: inner,
-        };
-        vec![part]
+        }]
     };
     let items = |target: fn(usize) -> Target<'a>| {
         let items = inner.as_array().into_iter().flatten().enumerate();
-        let part = |(index, schema)| Part {
+        let nested = |(index, schema)| NestedSchema {
             key: Key::Item(keyword, index),
             target: target(index),
             schema,
         };
-        items.map(part).collect()
+        items.map(nested).collect()
     };
     let named = |target: fn(&'a str) -> Target<'a>| {
         let named = inner.as_object().into_iter().flatten();
-        let part = |(name, schema): (&'a String, &'a Value)| Part {
+        let nested = |(name, schema): (&'a String, &'a Value)| NestedSchema {
             key: Key::Name(keyword, name),
             target: target(name),
             schema,
         };
-        named.map(part).collect()
+        named.map(nested).collect()
     };
     match keyword {
         "allOf" | "anyOf" | "oneOf" => items(|_| Target::Same),
@@ -118,8 +118,8 @@ fn parts_of<'a>(keyword: &'a str, inner: &'a Value) -> Vec<Part<'a>> {
     }
 }
 
-impl Part<'_> {
-    /// The JSON pointer to the part, if `at` is the one to the outer schema.
+impl NestedSchema<'_> {
+    /// The JSON pointer to the schema, if `at` is the one to the outer schema.
     fn pointer(&self, at: &str) -> String {
         let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
         match self.key {
@@ -159,7 +159,7 @@ pub(super) fn all_subschemas(root: &Value) -> Result<Vec<Subschema<'_>>, SchemaE
         match reference(root, fields) {
             Some((target, Some(schema))) => queue.push((target[1..].to_owned(), schema)),
             Some((target, None)) => {
-                let target: String = target.chars().take(100).collect();
+                let target = shorten(target);
                 let message =
                     format!("`$ref` cannot be \"{target}\": it names no part of this schema");
                 let help = "Valid: \"#\" for the whole schema, and JSON pointers, such as \
@@ -168,8 +168,8 @@ pub(super) fn all_subschemas(root: &Value) -> Result<Vec<Subschema<'_>>, SchemaE
             }
             None => {}
         }
-        for part in parts(fields) {
-            queue.push((part.pointer(&at), part.schema));
+        for nested in nested_schemas(fields) {
+            queue.push((nested.pointer(&at), nested.schema));
         }
         found.push(Subschema { at, fields });
     }
