@@ -59,12 +59,12 @@ impl Supervisor {
         }
         let context = self.context.clone();
         let myself = self.myself.clone();
-        let finish = move |result: Result<(Option<Paused>, StoredWait), KernelError>| {
-            let wait = result.as_ref().ok().map(|(_, wait)| *wait);
+        let finish = move |result: Result<AfterRaise, KernelError>| {
+            let wait = result.as_ref().ok().map(|after| after.wait);
             // First the supervisor, so that the caller sees the process as held again. If it has
             // stopped, the kernel is shutting down.
             let _ = myself.cast(RunMessage::RaiseRecorded { pids, wait }.into());
-            let result = result.map(|(paused, _)| paused);
+            let result = result.map(|after| after.paused);
             let _ = reply.send(result.map_err(RaiseNotRecorded::Failed));
         };
         let record = move |_durable| {
@@ -95,14 +95,20 @@ impl Supervisor {
     }
 }
 
-/// The records of a raise, from the journals of the processes; the limit that the process is still
-/// paused at, and how it waits.
+/// A process whose limits were raised.
+struct AfterRaise {
+    /// The limit that it is still paused at.
+    paused: Option<Paused>,
+    wait: StoredWait,
+}
+
+/// The records of a raise, from the journals of the processes, and what they lead to.
 fn raise_records(
     context: &KernelContext,
     pid: Pid,
     parent: Option<Parent>,
     by: &Budget,
-) -> Result<(Vec<LogRecord>, (Option<Paused>, StoredWait)), KernelError> {
+) -> Result<(Vec<LogRecord>, AfterRaise), KernelError> {
     let store = context.store_handle().ok_or(LoadError::NoStore)?;
     let load = |pid| recovery::load_process(&*store, context, pid, None, LoadPurpose::Inspect);
     let loaded = load(pid)?;
@@ -144,5 +150,5 @@ fn raise_records(
             facts: of_parent.into(),
         });
     }
-    Ok((records, (paused, wait)))
+    Ok((records, AfterRaise { paused, wait }))
 }
