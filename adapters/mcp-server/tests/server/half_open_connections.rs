@@ -141,3 +141,22 @@ async fn an_incomplete_request_is_closed_after_a_deadline() {
     served.session().await;
     served.end().await;
 }
+
+/// Clients keep idle connections for some seconds, and send the next request on them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_connection_takes_a_request_after_longer_than_clients_keep_one() {
+    let (server, _kernel, _held) = server().await;
+    let served = RunningServer::with_token(&server, settings(), SECRET).await;
+    let request = "POST /elsewhere HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n";
+    let mut stream = connect_and_send(&served.address(), request).await;
+    let mut answer = [0; 1024];
+    for pause in [7, 0] {
+        let length = within(stream.read(&mut answer)).await.unwrap();
+        assert!(answer[..length].starts_with(b"HTTP/1.1 4"), "{length} bytes");
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        if pause > 0 {
+            stream.write_all(request.as_bytes()).await.unwrap();
+        }
+    }
+    served.end().await;
+}
