@@ -21,10 +21,11 @@ pub enum Durability {
     /// all processes that wait.
     #[default]
     EveryFact,
-    /// When a turn ends, a process is created or ends, the host sends input, a person answers a held
-    /// call, or a checkpoint is made; after one second at the latest. Until then the operating system has the facts. A kill
-    /// loses nothing. A power loss can lose the facts of unfinished turns: a tool that ran in one
-    /// of them may run again.
+    /// When a turn ends, a process is created or ends, the host sends input, a call is held or a
+    /// person answers it, an alarm is set or fires, a process is stopped, paused, raised, continued or
+    /// chosen, or a checkpoint is made; after one second at the latest. Until then the operating
+    /// system has the facts. A kill loses nothing. A power loss can lose the facts of unfinished
+    /// turns: a tool that ran in one of them may run again.
     EveryTurn,
     /// In the background, after one second at the latest. Until then the operating system has the
     /// facts. A kill loses nothing. A power loss can lose the last second, acknowledged or not:

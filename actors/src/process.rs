@@ -25,8 +25,6 @@ mod tool_observer;
 mod turn_end;
 mod turn_span;
 
-use dormouse_proto::process::Waiting;
-use dormouse_proto::record::CallFact;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -36,6 +34,8 @@ use dormouse_kernel::process::{
     State, decide,
 };
 use dormouse_proto::id::{CallId, FactNumber, Pid};
+use dormouse_proto::process::Waiting;
+use dormouse_proto::record::CallFact;
 use dormouse_proto::tool::Answer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};

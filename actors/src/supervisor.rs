@@ -103,7 +103,6 @@ pub(crate) struct Supervisor {
     /// The roots of isolated trees, or their highest members that are known: messages from other
     /// trees are refused ([`Kernel::isolate`](crate::handle::Kernel::isolate)).
     isolated_trees: BTreeSet<Pid>,
-    /// The hibernated processes whose held calls expire.
     reopenings: PendingReopenings,
 }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse::id::Pid;
 use dormouse::process::ExportId;
+use dormouse::record::Speculation;
 use dormouse::{Kernel, KernelError, NotFound, ProcessInfo};
 
 use crate::failure::Failure;
@@ -194,6 +195,19 @@ impl Trees {
         }
         never_run
     }
+}
+
+/// Those of these roots that are branches of a race. The race ended with the program that ran it, so
+/// nobody judges them any more. Reads the journal of each root that is not loaded.
+pub(crate) async fn unjudged_branches(kernel: &Kernel, roots: &[Pid]) -> Vec<Pid> {
+    let mut unjudged = Vec::new();
+    for root in roots {
+        let view = kernel.inspect(*root).await;
+        if view.is_ok_and(|view| view.speculation == Speculation::Branch) {
+            unjudged.push(*root);
+        }
+    }
+    unjudged
 }
 
 /// Isolates every tree except these: a message from a running tree does not wake a process of an

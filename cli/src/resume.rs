@@ -18,7 +18,7 @@ use crate::event_printer::EventPrinter;
 use crate::failure::Failure;
 use crate::kernel_setup::KernelSetup;
 use crate::process_table::{is_acknowledged_loss, is_loss};
-use crate::process_trees::{Trees, isolate_others};
+use crate::process_trees::{Trees, isolate_others, unjudged_branches};
 use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::{Roots, WhenAsleep, run_to_end};
 use crate::sleepers::now_ms;
@@ -82,7 +82,17 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
                     trees.describe(*root)
                 ));
             }
-            trees.living_roots_except(&left_out)?
+            let mut chosen = trees.living_roots_except(&left_out)?;
+            let unjudged = unjudged_branches(&kernel, &chosen).await;
+            for root in &unjudged {
+                print_stderr(&format!(
+                    "{}, stays held: it is a branch of a race that has ended, and nobody judges it. \
+                     Run it up to its first write by dormouse resume {root} --store {folder}",
+                    trees.describe(*root)
+                ));
+            }
+            chosen.retain(|root| !unjudged.contains(root));
+            chosen
         }
         pids => trees.roots_of(&kernel, pids).await?,
     };

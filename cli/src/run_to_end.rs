@@ -60,6 +60,19 @@ impl Waiting {
     fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.paused.is_empty()
     }
+
+    /// Adds what waits in one process. One that is not loaded is read from its journal.
+    pub(crate) async fn add(&mut self, kernel: &Kernel, info: &ProcessInfo) -> Result<(), Failure> {
+        let pid = info.row.pid;
+        let mut info = info.clone();
+        if info.view.is_none() && (info.row.is_paused || info.row.waiting.may_hold_calls()) {
+            info.view = Some(Box::new(kernel.inspect(pid).await?));
+        }
+        self.calls.extend(info.held_calls());
+        let paused = info.view.and_then(|view| view.paused);
+        self.paused.extend(paused.map(|paused| (pid, paused)));
+        Ok(())
+    }
 }
 
 /// Whether a run ends when nothing is left to do before the next alarm.
@@ -268,7 +281,9 @@ async fn wait_until_asking(
 async fn has_asked(kernel: &Kernel, root: Pid) -> Result<bool, Failure> {
     let processes = kernel.processes().await?;
     let members = Trees::new(processes.clone()).living_members(&[root]);
-    let asks = |info: &ProcessInfo| info.row.is_paused || !info.held_calls().is_empty();
+    let asks = |info: &ProcessInfo| {
+        info.row.is_paused || info.status == "asking" || !info.held_calls().is_empty()
+    };
     let mut of_tree = processes
         .iter()
         .filter(|info| members.contains(&info.row.pid));
@@ -326,23 +341,16 @@ impl RestingTree {
             if when_asleep == WhenAsleep::Wait && info.row.waiting.alarm_ms().is_some() {
                 return Ok(None);
             }
-            let pid = info.row.pid;
-            let paused = match &info.view {
-                Some(view) => view.paused.clone(),
-                None if info.row.is_paused => kernel.inspect(pid).await?.paused,
-                None => None,
-            };
-            waiting.paused.extend(paused.map(|paused| (pid, paused)));
             match &info.view {
                 // A hibernated process has no view, and rests.
-                None if matches!(info.status, "paused" | "hibernated") => {}
+                None if matches!(info.status, "paused" | "asking" | "stopped" | "hibernated") => {}
                 Some(view) if view.rests => facts.push((info.row.pid, view.fact)),
                 Some(_) => return Ok(None),
                 // It could not be resumed, or waits for its next alarm.
                 None if matches!(info.status, "held" | "asleep") => {}
                 None => return Ok(None),
             }
-            waiting.calls.extend(info.held_calls());
+            waiting.add(kernel, info).await?;
         }
         Ok((!waiting.is_empty()).then_some(Self { facts, waiting }))
     }
@@ -423,7 +431,7 @@ fn print_json(results: &[(Pid, RootOutcome)], lines: &[ProcessLine]) -> Result<(
                     pending["event"] = "pending".into();
                     writeln!(out, "{}", terminal::escaped_json(&pending))?;
                 }
-                match waiting.calls.is_empty() {
+                match waiting.calls.is_empty() && !waiting.paused.is_empty() {
                     true => ("paused", "it is paused at a limit"),
                     false => ("asking", "its calls wait for a person"),
                 }

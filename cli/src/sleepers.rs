@@ -104,10 +104,10 @@ pub(crate) async fn wait_for_sleepers(
                 }
                 match &info.row.exit {
                     Some(exit) => ended.push((info.row.pid, exit.clone())),
-                    None if info.status == "asking" => {
-                        let calls = info.held_calls();
-                        let paused = Vec::new();
-                        asking.push((info.row.pid, Waiting { calls, paused }));
+                    None if info.row.is_paused || info.status == "asking" => {
+                        let mut waiting = Waiting::default();
+                        waiting.add(kernel, &info).await?;
+                        asking.push((info.row.pid, waiting));
                     }
                     None if is_idle(&info) => idle.push(info.row.pid),
                     None => {

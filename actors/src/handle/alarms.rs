@@ -111,9 +111,8 @@ impl Process {
 
 impl Kernel {
     /// Runs these processes of the store again, in this order and a few at a time, without waiting
-    /// for them. One that only waits for its next alarm or for a person is not loaded
-    /// before that. One that
-    /// runs or has ended is left unchanged.
+    /// for them. One that only waits for its next alarm or for a person is not loaded before that.
+    /// One that runs or has ended is left unchanged.
     ///
     /// # Errors
     /// [`KernelError::Closed`].

@@ -310,6 +310,7 @@ impl Race {
         let candidate = candidate.map_err(|reason| match reason {
             NoCandidate::Ended(exit) => LossReason::Ended(exit),
             NoCandidate::Overdue(deadline) => LossReason::Overdue(deadline),
+            NoCandidate::Paused(paused) => LossReason::Paused(paused),
             NoCandidate::Kernel(error) => LossReason::Failed(error.to_string()),
         })?;
         let judging = self

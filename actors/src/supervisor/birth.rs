@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
-use dormouse_kernel::process::{Child, Image, State};
+use dormouse_kernel::process::{Child, Image, State, waiting_of_image};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
@@ -142,6 +142,7 @@ impl Supervisor {
             parent,
             origin,
             reopenings: image.reopenings,
+            waiting: waiting_of_image(&image),
             is_paused: image.pausing.paused.is_some(),
             ..ProcessRow::started(pid, program.name())
         };

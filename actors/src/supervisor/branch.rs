@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_content::Content;
-use dormouse_kernel::process::Image;
+use dormouse_kernel::process::{Image, waiting_of_image};
 use dormouse_kernel::program::Program;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, Pid};
@@ -246,6 +246,7 @@ impl Supervisor {
                 name,
                 exit: None,
                 reopenings: image.reopenings,
+                waiting: waiting_of_image(&image),
                 is_paused: image.pausing.paused.is_some(),
                 ..row
             };

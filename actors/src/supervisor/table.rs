@@ -490,6 +490,8 @@ impl ProcessTable {
         live.view.send_replace(None);
         live.wait_outcome.send_replace(Some(Err(reason.into())));
         self.set_run_state(pid, RunState::Held);
+        // What the process reported last may not be durable.
+        self.set_waiting(pid, Waiting::Unknown);
         self.row(pid)
     }
 

@@ -203,14 +203,14 @@ impl LogStore {
     }
 }
 
-/// The position of the last alarm of each process. Only this one is written: the records of one
+/// The position of what each process waits for last. Only this one is written: the records of one
 /// commit have no order once a compaction has moved them.
 fn last_waiting_ops(ops: &[WriteOp]) -> HashMap<Pid, usize> {
-    let alarms = ops.iter().enumerate().filter_map(|(index, op)| match op {
+    let positions = ops.iter().enumerate().filter_map(|(index, op)| match op {
         WriteOp::Waiting { pid, .. } => Some((*pid, index)),
         _ => None,
     });
-    alarms.collect()
+    positions.collect()
 }
 
 fn adds_content(ops: &[WriteOp], wanted: ContentHash) -> bool {

@@ -9,8 +9,8 @@ pub struct BudgetSection {
     /// The limits.
     #[key(flatten)]
     pub limits: Budget,
-    /// What happens to a process without a parent that has reached one of its limits of tokens,
-    /// `cost`, `wall_time` or `resident_bytes`. A child that has used up its share ends in any case.
+    /// What happens to a process that has reached one of its limits of tokens, `cost`, `wall_time` or
+    /// `resident_bytes`. The limits of a child are its share of its parent's budget.
     pub at_limit: AtLimit,
     /// How limits are raised without asking.
     pub raise: RaiseSection,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_kernel::process::Signal;
+use dormouse_proto::budget::Paused;
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus};
@@ -100,6 +101,8 @@ pub(super) enum NoCandidate {
     /// Its turn failed.
     Ended(Exit),
     Overdue(Duration),
+    /// It is paused at a limit, or a process above it is.
+    Paused(Option<Paused>),
     Kernel(KernelError),
 }
 
@@ -166,6 +169,9 @@ impl Contender {
     async fn candidate(&self) -> Result<Candidate, NoCandidate> {
         let pid = self.process.pid();
         let state = self.process.present_state().await?;
+        if state.paused().is_some() || state.is_suspended() {
+            return Err(NoCandidate::Paused(state.paused().cloned()));
+        }
         let end = match state.phase() {
             Phase::Ended { exit } => Some(exit.clone()),
             Phase::Idle => Some(match state.submitted_result() {
@@ -244,6 +250,7 @@ impl Contender {
 fn has_come_to_rest(view: &ProcessView, earlier_end: Option<u32>) -> bool {
     match &view.phase {
         Phase::Ended { exit } => earlier_end != Some(exit.reopenings),
+        _ if view.paused.is_some() || view.suspended => true,
         _ if view.stopped => false,
         Phase::Idle => view.is_idle(),
         _ => view.rests && view.phase.asks(),

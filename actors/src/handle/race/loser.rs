@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dormouse_kernel::race::Judgement;
+use dormouse_proto::budget::Paused;
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Exit;
 
@@ -47,6 +48,8 @@ pub enum LossReason {
     Ended(Exit),
     /// It did not come to rest in time.
     Overdue(Duration),
+    /// It is paused at this limit, or, without one, a process above it is.
+    Paused(Option<Paused>),
     /// New branches continue it in a beam search.
     Continued,
     /// The kernel could not run it. The text says why.
@@ -84,6 +87,8 @@ impl fmt::Display for LossReason {
                 write!(f, "it ended as {status}: {message}")
             }
             Self::Overdue(deadline) => write!(f, "it did not come to rest within {deadline:?}"),
+            Self::Paused(Some(paused)) => write!(f, "it is paused: {paused}"),
+            Self::Paused(None) => f.write_str("a process above it is paused at a limit"),
             Self::Continued => f.write_str("other branches continue it"),
             Self::Failed(error) => error.fmt(f),
         }

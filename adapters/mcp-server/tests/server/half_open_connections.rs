@@ -152,7 +152,10 @@ async fn an_idle_connection_takes_a_request_after_longer_than_clients_keep_one()
     let mut answer = [0; 1024];
     for pause in [7, 0] {
         let length = within(stream.read(&mut answer)).await.unwrap();
-        assert!(answer[..length].starts_with(b"HTTP/1.1 4"), "{length} bytes");
+        assert!(
+            answer[..length].starts_with(b"HTTP/1.1 4"),
+            "{length} bytes"
+        );
         tokio::time::sleep(Duration::from_secs(pause)).await;
         if pause > 0 {
             stream.write_all(request.as_bytes()).await.unwrap();

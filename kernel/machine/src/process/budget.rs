@@ -5,10 +5,9 @@
 //!   are facts, keyed by the call and the child's index in it, so that a share is returned even if
 //!   the call is abandoned.
 //! * Limits are checked before each model call. At a limit the process ends with a valid history, or
-//!   is paused (`pausing.rs`).
-//!   If the rest of the budget is reserved for children, the process waits until a share is
-//!   returned. Near a limit the model is warned, at the end of a message that has not been sent yet
-//!   (HIST-1).
+//!   is paused (`pausing.rs`). If the rest of the budget is reserved for children, the process waits
+//!   until a share is returned. Near a limit the model is warned, at the end of a message that has
+//!   not been sent yet (HIST-1).
 //! * The usage of a call is known only after the call, so one call may exceed the budget. No call
 //!   starts after that.
 

@@ -23,7 +23,8 @@ pub enum StartMode {
 /// The image of a copy at `now_ms`. A copy of an ended process is idle; any other copy continues in
 /// its phase, even if the original was stopped. Limits and usage are kept, children are not. The
 /// epoch rises, since the calls in flight belong to the original. Calls that a person was asked about
-/// are held anew. A copy of a process that is paused at a limit is paused too. For an image of the past, [`with_effects_of`](super::with_effects_of) comes first.
+/// are held anew. A copy of a process that is paused at a limit is paused too. For an image of the
+/// past, [`with_effects_of`](super::with_effects_of) comes first.
 #[must_use]
 pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
     let phase = match image.phase {

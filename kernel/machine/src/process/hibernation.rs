@@ -4,7 +4,7 @@
 use std::fmt;
 
 use dormouse_proto::process::Waiting;
-use dormouse_proto::record::{PendingCall, Phase};
+use dormouse_proto::record::{PendingCall, Phase, Speculation};
 
 use super::alarms::next_alarm_of_image_ms;
 use super::{Image, State};
@@ -84,19 +84,33 @@ impl State {
 impl State {
     /// What the process waits for, for its row in the process table. Costs a pass over the open
     /// calls of the turn.
+    ///
+    /// A process that its row lets rest is resumed without being loaded. So one that is stopped,
+    /// paused or below a paused process does not count as waiting for a person only, since what
+    /// holds it up may have ended meanwhile; nor does one whose children may not have been made; nor
+    /// a speculative one, which nobody approves. No alarm wakes a speculative process.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
-        if let Some(due_ms) = self.next_alarm_ms() {
+        let is_speculative = self.speculation != Speculation::None;
+        if let Some(due_ms) = self.next_alarm_ms().filter(|_| !is_speculative) {
             return Waiting::Alarm { due_ms };
         }
         if self.phase.held_calls().next().is_none() {
             return Waiting::Nothing;
         }
-        match self.busy_reason() {
-            None => Waiting::Person {
+        let mut open = self
+            .pending_calls()
+            .iter()
+            .filter(|pending_call| pending_call.answer.is_none());
+        let only_asks = !is_speculative
+            && !self.is_stopped()
+            && self.busy_reason().is_none()
+            && open.all(|pending_call| self.waits_for_person(pending_call));
+        match only_asks {
+            true => Waiting::Person {
                 expires_ms: self.phase.next_expiry_ms(),
             },
-            Some(_) => Waiting::Unknown,
+            false => Waiting::Unknown,
         }
     }
 }
@@ -105,7 +119,8 @@ impl State {
 /// once it is loaded.
 #[must_use]
 pub fn waiting_of_image(image: &Image) -> Waiting {
-    if let Some(due_ms) = next_alarm_of_image_ms(image) {
+    let is_speculative = image.speculation != Speculation::None;
+    if let Some(due_ms) = next_alarm_of_image_ms(image).filter(|_| !is_speculative) {
         return Waiting::Alarm { due_ms };
     }
     match image.phase.held_calls().next() {
