@@ -14,7 +14,7 @@ use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::Block;
-use dormouse_proto::process::{ExitStatus, Priority};
+use dormouse_proto::process::{ExitStatus, Priority, Waiting};
 use dormouse_proto::record::{CallFact, Control, Lifetime, Phase};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 use serde_json::json;
@@ -603,6 +603,24 @@ fn an_approval_of_a_stopped_process_takes_effect_when_it_continues() {
     for stopped in [&mut run, &mut frozen] {
         stopped.feed(Input::Signal(Signal::Continue));
         assert_eq!(stopped.begun().len(), 1);
+    }
+}
+
+/// A process that its row lets rest is resumed without being loaded: then nobody tells it that what
+/// held it up has ended.
+#[test]
+fn the_row_of_a_process_that_is_held_up_lets_nobody_resume_it_unread() {
+    let mut run = called(ASK_WRITE, &[("write", "{}")]);
+    let person = Waiting::Person { expires_ms: None };
+    assert_eq!(run.state.waiting(), person);
+    for (holds, ends) in [
+        (Signal::Stop, Signal::Continue),
+        (Signal::Suspend, Signal::Release),
+    ] {
+        run.feed(Input::Signal(holds));
+        assert_eq!(run.state.waiting(), Waiting::Unknown);
+        run.feed(Input::Signal(ends));
+        assert_eq!(run.state.waiting(), person);
     }
 }
 

@@ -378,6 +378,29 @@ async fn each_branch_has_a_budget_of_its_own() {
 
 /// What a person has to approve is approved by a person, also if the judge passed it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_pauses_at_its_budget_has_lost() {
+    let world = World::new().await;
+    let session = world
+        .session(&format!("{WRITE}[budget]\nat_limit = \"pause\"\n"))
+        .await;
+    let budget = Budget {
+        output_tokens: Some(5),
+        ..Budget::default()
+    };
+    // The first reply takes a branch over its limit, so its second call of the model is not made.
+    let race = world.kernel.race(session.pid(), dormouse::Position::Now, 2);
+    let race = race.inputs(["note a", "note b"]).budget(budget);
+    let reasons = none_passed(within(race.into_future()).await);
+    assert_eq!(reasons.len(), 2);
+    assert!(
+        reasons
+            .iter()
+            .all(|reason| matches!(reason, LossReason::Paused(Some(_)))),
+        "{reasons:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rules_of_the_program_hold_for_the_winner() {
     let world = World::new().await;
     let session = world.session(&format!("{WRITE}ask = [\"append\"]\n")).await;
