@@ -43,7 +43,7 @@ const STEPS: u64 = 100_000;
 /// A defect that is not found within so many steps is not found.
 const MOST_STEPS_OF_A_DEFECT: u64 = 20_000;
 /// The worlds in which a defect is looked for, until it is found by its name.
-const SEEDS_OF_DEFECTS: [u64; 3] = [4, 5, 6];
+const SEEDS_OF_DEFECTS: [u64; 6] = [4, 5, 6, 7, 8, 9];
 
 /// What must have happened in a shard, or it covers less than it says.
 const KINDS: &[&str] = &[

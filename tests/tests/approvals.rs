@@ -397,7 +397,7 @@ async fn a_call_expires_while_its_process_is_not_loaded() {
     let exit = within(process.wait()).await.unwrap();
     assert_eq!(exit.status, ExitStatus::Done);
     assert!(
-        exit.message.contains("nobody answered in time"),
+        exit.message.contains("nobody answered within the time"),
         "{}",
         exit.message
     );

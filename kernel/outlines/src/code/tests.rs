@@ -187,7 +187,7 @@ fn the_language_of_a_long_text_does_not_follow_from_its_first_lines() {
     );
     let licence = format!(
         "/* A licence. */\n{}",
-        "int f(int a){return a;}".repeat(5000)
+        "static struct s *f(struct s *a){return a->next;}".repeat(2500)
     );
     for (text, language) in [(class, Language::TypeScript), (licence, Language::C)] {
         assert!(text.len() > 64 << 10);
