@@ -42,21 +42,21 @@ enum RootOutcome {
     /// It was stopped, and does not continue by itself.
     Stopped,
     /// Nothing goes on in its tree, and this waits for a person.
-    Asking(Waiting),
+    Asking(AwaitedDecisions),
     /// It has not ended, but cannot run here. The text says why.
     Held(String),
 }
 
 /// What waits for a person in a tree.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Waiting {
+pub(crate) struct AwaitedDecisions {
     /// Calls to approve or answer.
     pub(crate) calls: Vec<HeldCall>,
     /// Processes that are paused at a limit.
     pub(crate) paused: Vec<(Pid, Paused)>,
 }
 
-impl Waiting {
+impl AwaitedDecisions {
     fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.paused.is_empty()
     }
@@ -256,7 +256,7 @@ async fn wait_until_asking(
     kernel: &Kernel,
     root: Pid,
     when_asleep: WhenAsleep,
-) -> Result<Waiting, Failure> {
+) -> Result<AwaitedDecisions, Failure> {
     let mut events = kernel.events();
     let mut before = None;
     let mut has_asked = has_asked(kernel, root).await?;
@@ -320,7 +320,7 @@ async fn wait_for_change(events: &mut Events) {
 struct RestingTree {
     /// The last fact of each process.
     facts: Vec<(Pid, FactNumber)>,
-    waiting: Waiting,
+    waiting: AwaitedDecisions,
 }
 
 impl RestingTree {
@@ -333,7 +333,7 @@ impl RestingTree {
         let processes = kernel.processes().await?;
         let trees = Trees::new(processes.clone());
         let members: BTreeSet<Pid> = trees.living_members(&[root]).into_iter().collect();
-        let (mut facts, mut waiting) = (Vec::new(), Waiting::default());
+        let (mut facts, mut waiting) = (Vec::new(), AwaitedDecisions::default());
         for info in processes
             .iter()
             .filter(|info| members.contains(&info.row.pid))

@@ -12,7 +12,7 @@ use dormouse::{Kernel, ProcessInfo};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::run_to_end::{Waiting, WhenAsleep};
+use crate::run_to_end::{AwaitedDecisions, WhenAsleep};
 use crate::terminal::{self, OutputFormat, print_stderr};
 
 /// The longest pause until the sleepers are looked at again.
@@ -33,7 +33,7 @@ pub(crate) struct Slept {
     /// They have no alarm any more, and wait for input.
     pub(crate) idle: Vec<Pid>,
     /// A turn that an alarm began holds these calls, which wait for a person.
-    pub(crate) asking: Vec<(Pid, Waiting)>,
+    pub(crate) asking: Vec<(Pid, AwaitedDecisions)>,
     pub(crate) still_asleep: Sleepers,
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn wait_for_sleepers(
                 match &info.row.exit {
                     Some(exit) => ended.push((info.row.pid, exit.clone())),
                     None if info.row.is_paused || info.status == "asking" => {
-                        let mut waiting = Waiting::default();
+                        let mut waiting = AwaitedDecisions::default();
                         waiting.add(kernel, &info).await?;
                         asking.push((info.row.pid, waiting));
                     }

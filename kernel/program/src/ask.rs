@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_proto::program::{
-    AskCondition, AskEntry, Diagnostic, Diagnostics, listed, shorten, suggestion,
+    AskCondition, AskEntry, Diagnostic, Diagnostics, WithSpan, listed, shorten, suggestion,
 };
 use dormouse_proto::tool::Access;
 use regex::Regex;
@@ -144,8 +144,29 @@ fn access_level(word: &str) -> Option<Access> {
     levels.into_iter().find(|access| access.word() == word)
 }
 
+/// Reports a name in a section that is not one of a tool which the model may have.
+pub(super) fn check_is_enabled(
+    section: &str,
+    name: &WithSpan<String>,
+    (tools, servers): (&[EnabledTool], &[EnabledServer]),
+    diagnostics: &mut Diagnostics,
+) {
+    if is_enabled(&name.value, tools, servers) {
+        return;
+    }
+    let known: Vec<_> = tools.iter().map(EnabledTool::called).collect();
+    let list = format!("valid: {}", listed(&known));
+    let message = format!(
+        "`{section}` names `{}`, which the model cannot call",
+        shorten(&name.value)
+    );
+    let help = suggestion(&name.value, &known, &list).unwrap_or(list);
+    let wrong = name.error(message, "no tool of this program");
+    diagnostics.push(wrong.help(help));
+}
+
 /// Whether the model may have a tool of this name. The tools of a server are not known yet.
-pub(super) fn is_enabled(name: &str, tools: &[EnabledTool], servers: &[EnabledServer]) -> bool {
+fn is_enabled(name: &str, tools: &[EnabledTool], servers: &[EnabledServer]) -> bool {
     let is_named = |tool: &EnabledTool| tool.name == name || tool.called() == name;
     tools.iter().any(is_named) || servers.iter().any(|server| server.may_provide(name))
 }

@@ -1,9 +1,9 @@
 //! `[tools] effects`: the policy of a program for calls that repeat an effect.
 
 use dormouse_proto::effect::{EffectPolicy, RepeatRule};
-use dormouse_proto::program::{Diagnostics, EffectsSection, listed, shorten, suggestion};
+use dormouse_proto::program::{Diagnostics, EffectsSection};
 
-use super::ask::is_enabled;
+use super::ask::check_is_enabled;
 use super::servers::EnabledServer;
 use super::tools::EnabledTool;
 
@@ -33,19 +33,7 @@ pub(super) fn check(
     diagnostics: &mut Diagnostics,
 ) -> EffectRules {
     for entry in &section.tools {
-        let name = &entry.name.value;
-        if is_enabled(name, tools, servers) {
-            continue;
-        }
-        let known: Vec<_> = tools.iter().map(EnabledTool::called).collect();
-        let list = format!("valid: {}", listed(&known));
-        let message = format!(
-            "`tools.effects` names `{}`, which the model cannot call",
-            shorten(name)
-        );
-        let help = suggestion(name, &known, &list).unwrap_or(list);
-        let wrong = entry.name.error(message, "no tool of this program");
-        diagnostics.push(wrong.help(help));
+        check_is_enabled("tools.effects", &entry.name, (tools, servers), diagnostics);
     }
     let rules = section.tools.iter();
     EffectRules {

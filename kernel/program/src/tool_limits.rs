@@ -1,8 +1,8 @@
 //! `[tools.limits]`: the limits of single tools.
 
-use dormouse_proto::program::{Diagnostics, Named, ToolLimits, listed, shorten, suggestion};
+use dormouse_proto::program::{Diagnostics, Named, ToolLimits};
 
-use super::ask::is_enabled;
+use super::ask::check_is_enabled;
 use super::servers::EnabledServer;
 use super::tools::EnabledTool;
 
@@ -28,19 +28,7 @@ pub(super) fn check(
     diagnostics: &mut Diagnostics,
 ) -> LimitsOfTools {
     for entry in section {
-        let name = &entry.name.value;
-        if is_enabled(name, tools, servers) {
-            continue;
-        }
-        let known: Vec<_> = tools.iter().map(EnabledTool::called).collect();
-        let list = format!("valid: {}", listed(&known));
-        let message = format!(
-            "`tools.limits` names `{}`, which the model cannot call",
-            shorten(name)
-        );
-        let help = suggestion(name, &known, &list).unwrap_or(list);
-        let wrong = entry.name.error(message, "no tool of this program");
-        diagnostics.push(wrong.help(help));
+        check_is_enabled("tools.limits", &entry.name, (tools, servers), diagnostics);
     }
     let limits = section.iter();
     LimitsOfTools(
