@@ -28,6 +28,7 @@ use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolErro
 use crate::process::tool_call::ToolRun;
 use crate::read_pool::ReadPool;
 use crate::recovery::ProgramCache;
+use crate::server_questions::AnsweringClient;
 use crate::store_handle::{StoreHandle, StoreSlot};
 use crate::temp_files::TempFilesMessage;
 
@@ -48,6 +49,8 @@ pub(crate) struct KernelContext {
     pub(crate) providers: BTreeMap<String, Arc<dyn Provider>>,
     pub(crate) tools: BTreeMap<String, Arc<dyn Tool>>,
     pub(crate) servers: Option<Arc<dyn ToolServers>>,
+    /// If the host answers questions of tool servers: what these servers see as their client.
+    pub(crate) server_questions: Option<Arc<AnsweringClient>>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) host_context: Arc<HostContext>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,

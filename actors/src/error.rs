@@ -16,6 +16,7 @@ use crate::handle::{JudgeError, Loser};
 use crate::ports::StoreError;
 use crate::process::tool_call::panic_text;
 use crate::recovery::LoadError;
+use crate::server_questions::ServerQuestionError;
 
 /// Why a request of the host failed, grouped by cause.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,9 @@ pub enum KernelError {
     /// A race between branches has no winner.
     #[error(transparent)]
     Race(#[from] RaceError),
+    /// A question of a tool server was not answered.
+    #[error(transparent)]
+    ServerQuestion(#[from] ServerQuestionError),
     /// The host cannot provide a file.
     #[error("{0}")]
     File(#[from] FileError),

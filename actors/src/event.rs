@@ -16,6 +16,7 @@ use dormouse_proto::record::{self, ContentRef, Entry, OutputTotals, Phase, Specu
 use dormouse_proto::tool::Progress;
 
 use crate::held_call::HeldCall;
+use crate::server_questions::ServerQuestion;
 
 /// A fact as published: contents are references, so that an event keeps no content in memory.
 pub type Fact = record::Fact<ContentRef>;
@@ -116,6 +117,18 @@ pub enum Event {
         /// The call.
         call: ProcessCallId,
     },
+    /// A tool server asks the user something, and its call waits
+    /// ([`Kernel::answer_server`](crate::handle::Kernel::answer_server)).
+    ServerAsks {
+        /// The question.
+        question: ServerQuestion,
+    },
+    /// A question of a tool server waits no more: it was answered or declined, has expired, or its
+    /// call has ended.
+    ServerQuestionClosed {
+        /// The number of the question.
+        id: u64,
+    },
     /// A process is paused at a limit of its budget, and all below it stop
     /// ([`Process::raise`](crate::handle::Process::raise)).
     LimitReached {
@@ -173,7 +186,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// The process that the event is about; `None` for [`Lagged`](Self::Lagged).
+    /// The process that the event is about; `None` for [`Lagged`](Self::Lagged) and for questions of
+    /// tool servers, whose connection several processes may share.
     #[must_use]
     pub fn pid(&self) -> Option<Pid> {
         match self {
@@ -195,7 +209,9 @@ impl Event {
             | Self::Exited { pid, .. } => Some(*pid),
             Self::CallHeld { call } => Some(call.id.pid),
             Self::HeldCallAnswered { call } => Some(call.pid),
-            Self::Lagged { .. } => None,
+            Self::ServerAsks { .. } | Self::ServerQuestionClosed { .. } | Self::Lagged { .. } => {
+                None
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ mod process;
 mod race;
 mod raise;
 mod recovery;
+mod server_questions;
 mod server_requests;
 mod start;
 mod temporary_checkpoint;

@@ -9,8 +9,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use dormouse_content::Content;
 use dormouse_kernel::export::{Birth, Checker, ExportError, ExportVisitor, Keep, Manifest};
-use dormouse_kernel::process::{StartMode, State};
+use dormouse_kernel::process::{StartMode, State, with_effect_policy};
 use dormouse_kernel::program::Program;
+use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::temp_file::TempFileRecord;
@@ -199,9 +200,11 @@ pub(crate) fn processes(
     context: &KernelContext,
     export: &CheckedExport,
     start_mode: StartMode,
+    effects: Option<EffectPolicy>,
 ) -> Vec<RestoredProcess> {
     let process = |(birth, program): (Birth<'_>, &Program)| {
-        let image = Box::new(initial_image(context, birth, start_mode));
+        let image = initial_image(context, birth, start_mode);
+        let image = Box::new(with_effect_policy(image, effects));
         RestoredProcess {
             row: birth.row(),
             branched_from: birth.restored(),

@@ -77,7 +77,9 @@ pub(crate) async fn pending(args: Pending) -> Result<ExitCode, Failure> {
     let kernel = open_read_only(&args.store).await?;
     let pending = kernel.pending().await;
     kernel.shutdown().await?;
-    let PendingCalls { calls, unreadable } = pending?;
+    let PendingCalls {
+        calls, unreadable, ..
+    } = pending?;
     let mut out = terminal::stdout();
     for call in &calls {
         match args.json {

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use dormouse::{Event, Events, Kernel, RaiseSource};
+use dormouse::{Event, Events, Kernel, RaiseSource, WantedAnswer};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -106,6 +106,14 @@ fn event_json(event: &Event) -> Value {
         Event::HeldCallAnswered { call } => {
             json!({ "event": "held_call_answered", "pid": pid, "call": call.to_string() })
         }
+        Event::ServerAsks { question } => json!({
+            "event": "server_asks", "question": question.id, "server": &*question.server,
+            "text": question.text, "wanted": wanted_json(&question.wanted),
+            "since_ms": question.since_ms, "expires_ms": question.expires_ms,
+        }),
+        Event::ServerQuestionClosed { id } => {
+            json!({ "event": "server_question_closed", "question": id })
+        }
         Event::LimitReached { paused, .. } => json!({
             "event": "limit_reached", "pid": pid, "paused": paused_json(paused),
         }),
@@ -125,5 +133,13 @@ fn event_json(event: &Event) -> Value {
             json!({ "event": "exited", "pid": pid, "status": exit.status.word() })
         }
         Event::Lagged { missed } => json!({ "event": "lagged", "missed": missed }),
+    }
+}
+
+fn wanted_json(wanted: &WantedAnswer) -> Value {
+    match wanted {
+        WantedAnswer::Value(schema) => json!({ "schema": schema.json() }),
+        WantedAnswer::Visit(url) => json!({ "url": url }),
+        _ => Value::Null,
     }
 }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::Args;
 use dormouse::ImportedTree;
 use dormouse::checkpoint::Scope;
+use dormouse::effect::EffectPolicy;
 use dormouse::export::{MaskTarget, Redact, read_export, scan_export};
 use dormouse::host::ExportFile;
 use regex::bytes::Regex;
@@ -69,6 +70,10 @@ pub(crate) struct Import {
     /// Permissions and models apply to that run.
     #[arg(long)]
     pub(crate) resume: bool,
+    /// What happens to calls that repeat what the exported processes did beyond the position of the
+    /// export, in place of the policies of their programs: recorded, ask, run or refuse.
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) effects: Option<EffectPolicy>,
     #[command(flatten)]
     pub(crate) permissions: Permissions,
     #[command(flatten)]
@@ -159,7 +164,7 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     let kernel = KernelSetup::new(Some(&args.store), &args.key)
         .build()
         .await?;
-    let imported = kernel.import(file).held().await;
+    let imported = with_policy(kernel.import(file), args.effects).held().await;
     let pids = imported.map(|imported| imported.pids);
     let closed = kernel.shutdown().await;
     let mut out = terminal::stdout();
@@ -168,6 +173,16 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     }
     closed?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn with_policy(
+    import: dormouse::Import<File>,
+    policy: Option<EffectPolicy>,
+) -> dormouse::Import<File> {
+    match policy {
+        Some(policy) => import.effects(policy),
+        None => import,
+    }
 }
 
 /// Imports an export, and runs the imported processes and no others.
@@ -188,7 +203,8 @@ async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure
     isolate_others(&kernel, &[]).await?;
     let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.json));
     let stop = StopSignals::listen()?;
-    let ImportedTree { process, pids, .. } = kernel.import(file).await?;
+    let import = with_policy(kernel.import(file), args.effects);
+    let ImportedTree { process, pids, .. } = import.await?;
     for (exported_pid, pid) in &pids {
         terminal::print_stderr(&format!("imports process {pid}, which was {exported_pid}"));
     }

@@ -97,6 +97,14 @@ fn describe_step(event: &Event) -> Option<String> {
             format!("asks you about {} {}", call.tool, first_line(&call.args))
         }
         Event::HeldCallAnswered { call } => format!("call {} is answered", call.call),
+        Event::ServerAsks { question } => {
+            format!(
+                "tool server {} asks: {}",
+                question.server,
+                first_line(&question.text)
+            )
+        }
+        Event::ServerQuestionClosed { id } => format!("question {id} of a tool server is closed"),
         Event::LimitReached { paused, .. } => format!("is paused: {paused}"),
         Event::LimitRaised { by, source, .. } => match source {
             RaiseSource::Rule => format!("its limits are raised by budget.raise: {by}"),

@@ -33,7 +33,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Awaits what must happen; panics, naming the caller, where it does not.
 #[track_caller]
-pub fn within<F: Future>(future: F) -> impl Future<Output = F::Output> {
+pub fn within<F: IntoFuture>(future: F) -> impl Future<Output = F::Output> {
     let caller = Location::caller();
     async move {
         match tokio::time::timeout(PATIENCE, future).await {

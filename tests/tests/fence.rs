@@ -293,12 +293,36 @@ async fn an_import_knows_what_its_origin_did_beyond_the_point() {
         .build()
         .await
         .unwrap();
-    let imported = within(other.import(Cursor::new(file)).into_future())
-        .await
-        .unwrap();
+    let import = || other.import(Cursor::new(file.clone()));
+    let imported = within(import().into_future()).await.unwrap();
     let heard = turn(&imported.process, "pay").await;
     assert!(heard.contains("<recorded_answer "), "{heard}");
+    let refusing = import().effects(EffectPolicy::Refuse);
+    let refusing = within(refusing.into_future()).await.unwrap().process;
+    turn(&refusing, "pay").await;
     assert_eq!(bank.transfers(), 1);
+    let repeating = import().effects(EffectPolicy::Run);
+    let repeating = within(repeating.into_future()).await.unwrap().process;
+    turn(&repeating, "pay").await;
+    assert_eq!(bank.transfers(), 2);
+}
+
+/// A copy that is made to compare names its policy, as a branch does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_the_past_follows_the_policy_that_it_is_made_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let bank = Bank::default();
+    let kernel = open(folder.path(), &bank).build().await.unwrap();
+    let (session, before) = marked(&kernel, TRANSFER, "pay").await;
+    let before = kernel.checkpoint(before).await.unwrap().members[0].at;
+    let copy = || kernel.copy(session.pid(), Some(before));
+    let recorded = within(copy().effects(EffectPolicy::Recorded).into_future());
+    let heard = turn(&recorded.await.unwrap(), "pay").await;
+    assert!(heard.contains("<recorded_answer "), "{heard}");
+    assert_eq!(bank.transfers(), 1);
+    let repeating = within(copy().effects(EffectPolicy::Run).into_future());
+    turn(&repeating.await.unwrap(), "pay").await;
+    assert_eq!(bank.transfers(), 2);
 }
 
 /// Atomix: what a branch did that lost remains, and is listed by effect.

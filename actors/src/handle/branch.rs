@@ -95,6 +95,7 @@ impl BranchSettings {
 enum BranchSource {
     Branch(Pid, Position),
     Restore(CheckpointId),
+    Copy(Pid, Option<FactNumber>),
 }
 
 impl Branch {
@@ -147,6 +148,13 @@ impl Branch {
             BranchSource::Restore(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
                 (checkpoint.pid, BranchCut::Checkpoint(checkpoint))
+            }
+            BranchSource::Copy(pid, at) => {
+                let at = match at {
+                    Some(fact) => Some(kernel.end_of_commit(pid, fact).await?),
+                    None => None,
+                };
+                return kernel.copy_at(pid, at, settings).await;
             }
             BranchSource::Branch(pid, Position::Checkpoint(id)) => {
                 (pid, BranchCut::Checkpoint(kernel.checkpoint(id).await?))
@@ -251,7 +259,7 @@ impl Kernel {
         }
     }
 
-    /// Creates a new process from any position of the journal of another, alone: its state after
+    /// Begins to create a new process from any position of the journal of another, alone: its state after
     /// the commit that holds fact `at` (`None`: its last fact), as for a [branch](Position::Fact).
     /// A call in flight is answered as interrupted, unless it may be repeated. The copy runs the
     /// program that the original was created with, even if the original was stopped; if the
@@ -260,15 +268,15 @@ impl Kernel {
     /// commit of the process.
     ///
     /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// When awaited: [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load) for an unknown process or fact, or a
     /// damaged journal.
-    pub async fn copy(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
-        let at = match at {
-            Some(fact) => Some(self.end_of_commit(from, fact).await?),
-            None => None,
-        };
-        self.copy_at(from, at, BranchSettings::RUNNING).await
+    pub fn copy(&self, from: Pid, at: Option<FactNumber>) -> Branch {
+        Branch {
+            kernel: self.clone(),
+            source: BranchSource::Copy(from, at),
+            settings: BranchSettings::RUNNING,
+        }
     }
 
     /// The last fact of a process in the commit that holds `fact`.

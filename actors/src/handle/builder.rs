@@ -1,7 +1,7 @@
 //! Configures and starts a kernel.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
 use dormouse_kernel::process::{Attendance, HostContext, HostTool};
@@ -26,6 +26,7 @@ use crate::ports::{
     Host, Model, NoHost, OwnerToken, ProcessListing, Provider, Store, StoreError, Tool, ToolServers,
 };
 use crate::read_pool::ReadPool;
+use crate::server_questions::{AnsweringClient, ServerQuestions};
 use crate::store_handle::{StoreHandle, StoreSlot};
 use crate::supervisor::{ProcessTable, RunMessage, SupervisorActor};
 use crate::temp_files::TempFilesActor;
@@ -51,6 +52,8 @@ pub struct KernelBuilder {
     limits: Limits,
     recovery: Recovery,
     attendance: Attendance,
+    /// How long a question of a tool server waits; `None` if servers cannot ask.
+    server_questions: Option<Duration>,
 }
 
 impl Default for KernelBuilder {
@@ -82,6 +85,7 @@ impl Default for KernelBuilder {
             limits,
             recovery: Recovery::default(),
             attendance: Attendance::Attended,
+            server_questions: None,
         }
     }
 }
@@ -122,6 +126,20 @@ impl KernelBuilder {
     /// requires one does not start.
     pub fn tool_servers(mut self, servers: impl ToolServers) -> Self {
         self.servers = Some(Arc::new(servers));
+        self
+    }
+
+    /// Lets tool servers ask the user (elicitation), while one of their calls runs:
+    /// [`Event::ServerAsks`](crate::Event::ServerAsks) announces a question,
+    /// [`Kernel::pending`](super::Kernel::pending) lists it, and
+    /// [`Kernel::answer_server`](super::Kernel::answer_server) or
+    /// [`Kernel::decline_server`](super::Kernel::decline_server) answers it. A question that nobody
+    /// has answered after `expires_after` is cancelled, and the server goes on without an answer.
+    /// The time of the question counts in no deadline of the call. By default servers are told that
+    /// nobody can be asked. Process trees that serve an MCP client
+    /// ([`Start::serve_client`](super::Start::serve_client)) ask that client.
+    pub fn server_questions(mut self, expires_after: Duration) -> Self {
+        self.server_questions = Some(expires_after);
         self
     }
 
@@ -303,6 +321,15 @@ impl KernelBuilder {
         let temp_files_args = (checkpoint.clone(), store.handle(), content_cache.clone());
         let spawned = TempFilesActor::spawn(None, TempFilesActor, temp_files_args).await;
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
+        let events = broadcast::Sender::new(EVENT_CAPACITY);
+        let server_questions = self.server_questions.map(|expires_after| {
+            let questions = ServerQuestions::new(expires_after, &events);
+            Arc::new(AnsweringClient(Arc::new(questions)))
+        });
+        if let (Some(servers), Some(client)) = (&self.servers, &server_questions) {
+            let client: Weak<AnsweringClient> = Arc::downgrade(client);
+            servers.serve_by_default(client);
+        }
         let context = Arc::new(KernelContext {
             has_store,
             losses,
@@ -325,10 +352,11 @@ impl KernelBuilder {
             providers: self.providers,
             tools: self.tools,
             servers: self.servers,
+            server_questions,
             host: self.host,
             checkpoint,
             temp_files,
-            events: RwLock::new(Some(broadcast::Sender::new(EVENT_CAPACITY))),
+            events: RwLock::new(Some(events)),
             model_permits: PermitQueues::new(self.model_calls),
             limits: self.limits,
             gc_inventory: Arc::default(),

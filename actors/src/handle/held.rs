@@ -11,6 +11,7 @@ use crate::error::{KernelError, ProcessError};
 use crate::held_call::HeldCall;
 use crate::ports::{Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose};
+use crate::server_questions::ServerQuestion;
 use crate::supervisor::{LookupMessage, MAX_EXAMINED, RunMessage};
 
 /// What waits for a person.
@@ -18,6 +19,10 @@ use crate::supervisor::{LookupMessage, MAX_EXAMINED, RunMessage};
 pub struct PendingCalls {
     /// The held calls, sorted by process, and within a process in the order of its model.
     pub calls: Vec<HeldCall>,
+    /// The questions of tool servers whose calls wait for the answer, in the order in which they
+    /// came. Only in a kernel that was built with
+    /// [`server_questions`](super::KernelBuilder::server_questions).
+    pub server_questions: Vec<ServerQuestion>,
     /// The processes whose journals could not be read, and why. Calls of theirs may be held.
     pub unreadable: Vec<(Pid, String)>,
 }
@@ -31,6 +36,9 @@ impl Kernel {
     /// [`KernelError::Closed`].
     pub async fn pending(&self) -> Result<PendingCalls, KernelError> {
         let mut pending = PendingCalls::default();
+        if let Some(client) = &self.context.server_questions {
+            pending.server_questions = client.0.list();
+        }
         let mut unloaded = Vec::new();
         let mut after = None;
         loop {

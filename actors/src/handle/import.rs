@@ -4,6 +4,7 @@ use std::future::IntoFuture;
 use std::io::{Read, Seek};
 
 use dormouse_kernel::process::StartMode;
+use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::ExportId;
 use futures_util::future::BoxFuture;
@@ -27,6 +28,7 @@ pub struct Import<R> {
     file: R,
     start_mode: StartMode,
     launch: Launch,
+    effects: Option<EffectPolicy>,
 }
 
 /// The result of an import.
@@ -72,6 +74,7 @@ impl Kernel {
             file,
             start_mode: StartMode::Running,
             launch: Launch::Run,
+            effects: None,
         }
     }
 }
@@ -90,12 +93,20 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
         self
     }
 
+    /// Names what happens to calls that repeat what the exported processes did beyond the position
+    /// of the export, as [`Branch::effects`](super::Branch::effects) does.
+    pub fn effects(mut self, policy: EffectPolicy) -> Self {
+        self.effects = Some(policy);
+        self
+    }
+
     async fn run(self) -> Result<ImportedTree, KernelError> {
         let Self {
             kernel,
             mut file,
             start_mode,
             launch,
+            effects,
         } = self;
         if !kernel.context.has_store {
             return Err(StoreFailure::NoStore.into());
@@ -114,7 +125,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             };
             let (returned_file, checked) = tokio::task::spawn_blocking(store_contents).await??;
             file = returned_file;
-            let processes = import::processes(&kernel.context, &checked, start_mode);
+            let processes = import::processes(&kernel.context, &checked, start_mode, effects);
             let temp_files = import::temp_files(&kernel.context, &checked);
             let exported_pids: Vec<Pid> = processes.iter().map(|process| process.row.pid).collect();
             let request = |reply| BranchRequest {

@@ -112,6 +112,11 @@ pub trait ToolServers: Send + Sync + 'static {
         let _ = (root, client);
     }
 
+    /// Connections that begin from now on serve this client, if their tree has no client of its own.
+    fn serve_by_default(&self, client: Weak<dyn ServerClient>) {
+        let _ = client;
+    }
+
     /// Disconnects from the servers that only the tree with the root `root` used: the root has
     /// ended. Takes seconds at most.
     fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()>;

@@ -27,7 +27,7 @@ mod stdio;
 mod unsolicited;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use dormouse_actors::ports::{
@@ -71,6 +71,8 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 pub struct McpClient {
     connections: Mutex<HashMap<Arc<Server>, ServerConnections>>,
     downstream: DownstreamClients,
+    /// The client of connections that have no downstream client of their own.
+    default_client: OnceLock<Weak<dyn ServerClient>>,
     max_message_bytes: usize,
     /// For servers whose declaration does not say it.
     default_sharing: Sharing,
@@ -86,6 +88,7 @@ impl Default for McpClient {
         Self {
             connections: Mutex::default(),
             downstream: DownstreamClients::default(),
+            default_client: OnceLock::new(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             default_sharing: Sharing::Kernel,
             known_lists: None,
@@ -150,6 +153,7 @@ impl McpClient {
         let shown_lists = known_lists.map(|known| ShownLists::new(known.clone(), server, &client));
         let settings = SessionSettings {
             client,
+            default_client: self.default_client.get().cloned(),
             max_message_bytes: self.max_message_bytes,
             logins: self.logins.clone(),
         };
@@ -333,6 +337,11 @@ impl ToolServers for McpClient {
             connections.adopt(root, &client);
         }
         self.downstream.insert(root, client);
+    }
+
+    fn serve_by_default(&self, client: Weak<dyn ServerClient>) {
+        // A client of tool servers belongs to one kernel, which says this once.
+        let _ = self.default_client.set(client);
     }
 
     fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()> {

@@ -95,7 +95,7 @@ pub use copy::{StartMode, image_of_branch, image_of_copy, with_start_mode};
 pub use decide::{Decision, decide, record_verdict};
 pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
 pub use effect::{Child, Effect, Report, Work};
-pub use effect_log::with_effects_of;
+pub use effect_log::{with_effect_policy, with_effects_of};
 pub use envelope::{
     Envelope, PendingMessage, PlacedDescriptor, PlacedEnvelope, TransferredDescriptor,
 };

@@ -37,6 +37,8 @@ impl Line {
             | Event::ModelSwitched { .. }
             | Event::CallHeld { .. }
             | Event::HeldCallAnswered { .. }
+            | Event::ServerAsks { .. }
+            | Event::ServerQuestionClosed { .. }
             | Event::LimitReached { .. }
             | Event::LimitRaised { .. }
             | Event::TurnEnded { .. }

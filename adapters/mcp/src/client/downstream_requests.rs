@@ -25,8 +25,8 @@ const MAX_OPEN_REQUESTS: usize = 32;
 pub(super) type DownstreamClient = Option<Weak<dyn ServerClient>>;
 
 /// The capabilities that the downstream client declares. Without a client, none.
-pub(super) fn capabilities(client: &DownstreamClient) -> ClientCapabilities {
-    let client = client.as_ref().and_then(Weak::upgrade);
+pub(super) fn capabilities(client: Option<&Weak<dyn ServerClient>>) -> ClientCapabilities {
+    let client = client.and_then(Weak::upgrade);
     client
         .and_then(|client| serde_json::from_value(client.capabilities()).ok())
         .unwrap_or_default()

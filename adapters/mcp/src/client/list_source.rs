@@ -76,7 +76,7 @@ struct FirstStart {
 impl ShownLists {
     /// The lists of a server for `client`; for every client if it has none of its own.
     pub(super) fn new(known: Arc<KnownLists>, server: &Server, client: &DownstreamClient) -> Self {
-        let capabilities = json!(downstream_requests::capabilities(client));
+        let capabilities = json!(downstream_requests::capabilities(client.as_ref()));
         Self {
             known,
             name: ListsName::of(server, &capabilities),

@@ -54,7 +54,10 @@ pub(super) struct Session {
 /// What the sessions of one connection have in common.
 #[derive(Clone)]
 pub(super) struct SessionSettings {
+    /// The downstream client that the connection serves alone.
     pub(super) client: DownstreamClient,
+    /// Answers requests of the server if there is no such client.
+    pub(super) default_client: DownstreamClient,
     /// The longest message of the server.
     pub(super) max_message_bytes: usize,
     /// The tokens for servers over HTTP.

@@ -134,7 +134,7 @@ def handle(message):
     if method is None:
         call_number, _, requested_method = str(number).partition("/")
         answers = ANSWERS[int(call_number)]
-        answers[requested_method] = "answered" if "result" in message else message["error"]["code"]
+        answers[requested_method] = message["result"].get("action", "answered") if "result" in message else message["error"]["code"]
         if len(answers) == 4:
             send({"id": int(call_number), "result": text_result(json.dumps(answers, sort_keys=True))})
     elif method == "tools/call":

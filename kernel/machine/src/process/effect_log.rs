@@ -302,7 +302,7 @@ pub fn with_effects_of(
         Some(origin) => image.effects = gone_back(&image, origin),
         None => image.effects.has_unknown = true,
     }
-    image.effects.policy = policy.or(policy_before);
+    image.effects.policy = policy_before;
     let log = &image.effects;
     let ran_beyond = |call: CallId| {
         let mut effects = log.effects.iter();
@@ -310,10 +310,26 @@ pub fn with_effects_of(
     };
     if let Phase::Acting { pending_calls, .. } = &mut image.phase {
         for pending_call in pending_calls.iter_mut().filter(|call| !call.started) {
-            // The fence decides anew about a call that ran beyond the point, and about all of them
-            // if a policy is named.
-            if ran_beyond(pending_call.call) || (policy.is_some() && judged(pending_call).is_some())
-            {
+            // The fence decides anew about a call that ran beyond the point.
+            if ran_beyond(pending_call.call) {
+                void_verdict(pending_call);
+            }
+        }
+    }
+    with_effect_policy(image, policy)
+}
+
+/// The image of a new process in which `policy` decides about calls that repeat an effect, also
+/// about those that its original had decided about; with `None`, the image as it is.
+#[must_use]
+pub fn with_effect_policy(mut image: Image, policy: Option<EffectPolicy>) -> Image {
+    let Some(policy) = policy else {
+        return image;
+    };
+    image.effects.policy = Some(policy);
+    if let Phase::Acting { pending_calls, .. } = &mut image.phase {
+        for pending_call in pending_calls.iter_mut().filter(|call| !call.started) {
+            if judged(pending_call).is_some() {
                 void_verdict(pending_call);
             }
         }

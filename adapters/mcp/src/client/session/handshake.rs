@@ -89,14 +89,17 @@ impl Session {
     ) -> Result<Self, HandshakeError> {
         let (changes, tool_changes) = watch::channel(0);
         let (open_count, open_downstream_requests) = watch::channel(0);
-        let client = &settings.client;
+        let client = settings
+            .client
+            .as_ref()
+            .or(settings.default_client.as_ref());
         let inbound = Inbound {
             server: server.name.clone(),
             changes,
             progress_sinks: ProgressSinks::default(),
             downstream_requests: DownstreamRequests::new(
                 server.name.clone(),
-                client.clone(),
+                client.cloned(),
                 open_count,
             ),
             close_reason: CloseReason::default(),
