@@ -1,4 +1,5 @@
-//! `#[derive(Keyword)]`: the variants of an enum become the valid words of a key.
+//! `#[derive(Keyword)]`: the variants of an enum become the valid words of a key in a program file.
+//! The traits `Keyword` and `Value`, which it implements, are in `proto/src/program/`.
 
 use proc_macro2::TokenStream;
 use quote::quote;

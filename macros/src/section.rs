@@ -2,7 +2,8 @@
 //! file.
 //!
 //! The generated code refers to items of `dormouse-proto` as `crate::program`, since only that
-//! crate derives `Section`. This crate does not depend on `dormouse-proto`.
+//! crate derives `Section`. This crate does not depend on `dormouse-proto`. The trait is in
+//! `proto/src/program/section.rs`; `lib.rs` says what each option means.
 
 use std::collections::BTreeMap;
 

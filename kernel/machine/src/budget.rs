@@ -11,8 +11,9 @@
 //! How usage is counted:
 //! * Tokens and money: the usage of the process itself plus that of its ended children.
 //! * Processes: one.
-//! * Wall time: the time in which the process does not rest. While it waits for its children, it
-//!   rests, and when a child ends, the time that the child ran is charged.
+//! * Wall time: the time in which the process does not rest (`process/hibernation.rs` says when it
+//!   rests). Its [`Clock`] says whether this time passes now. While the process waits for its
+//!   children, it rests, and when a child ends, the time that the child ran is charged.
 //! * Resident bytes: the lengths of the contents that the process itself opened, even if two
 //!   descriptors share bytes.
 //!
@@ -47,7 +48,7 @@ const ENDING_AMOUNTS: [Amount; 5] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     limits: Budget,
-    /// Until when the running time is counted in `ran_ms`.
+    /// The time up to which `ran_ms` counts: milliseconds since the epoch, UTC.
     began_ms: u64,
     /// Milliseconds that the process had run at `began_ms`.
     ran_ms: u64,

@@ -11,7 +11,7 @@ pub struct Resident<K> {
     pub key: K,
     /// Bytes that its eviction frees.
     pub bytes: u64,
-    /// Position of its last read on the access clock.
+    /// Number of its last read: the reads of all contents are numbered in order.
     pub last_read: u64,
 }
 

@@ -1,5 +1,6 @@
 //! Turns the processes of an export into new processes of another store, in the same way as a
-//! branch (a copy of a process tree with new pids).
+//! branch (a copy of a process tree with new pids). `manifest.rs` has checked the export before;
+//! `actors/src/import.rs` creates the processes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

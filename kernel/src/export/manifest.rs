@@ -1,4 +1,5 @@
 //! Checks an export as a whole: the validity of each record, and the consistency of all records.
+//! `scan.rs` has verified the hashes of a record before it arrives here.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,12 @@
 //! One priority class: selects the process tree that gets the next permit of the class.
 //!
-//! Each tree has a *turn*, a value of the class's grant counter. The turn of a new tree is the
-//! current value. After a grant, a tree's turn is the counter plus the number of other waiting
-//! trees, so that each of them goes first. The tree with the lowest turn is next; if turns are
-//! equal, the tree that has been waiting longer. Therefore a tree waits for at most one round of
-//! other trees, and for new trees only until the counter reaches its turn.
+//! Each tree has a *turn*, a value of the class's grant counter (not the turn of a process). The
+//! turn of a new tree is the current value. After a grant, a tree's turn is the counter plus the
+//! number of other waiting trees, so that each of them goes first. The tree with the lowest turn is
+//! next; if turns are equal, the tree that has been waiting longer. Therefore a tree waits for at
+//! most one round of other trees, and for new trees only until the counter reaches its turn.
+//!
+//! `permits.rs` chooses among the classes, by their pass values.
 
 use std::collections::{BTreeMap, BTreeSet};
 

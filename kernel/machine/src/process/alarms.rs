@@ -4,6 +4,9 @@
 //! ([`AlarmFact::Fired`]) also moves the alarm to its next time or removes it, so that a process
 //! that is woken again for the same time does nothing.
 //!
+//! The shell sends [`Input::WakeDue`](super::Input::WakeDue) at the time that
+//! [`State::next_alarm_ms`] states; `schedule.rs` computes the times.
+//!
 //! An alarm fires between two turns only: times that pass during a turn are reported after it. The
 //! next time is computed when an alarm is set or fires, and is part of the fact, so that replay
 //! needs neither the rules of time zones nor a clock.

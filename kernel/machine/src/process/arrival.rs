@@ -1,6 +1,10 @@
 //! Arrivals: texts and contents whose bytes must be read before the machine can go on. Most come
 //! from outside of the process, such as a message. Reading decides for each text whether it enters
-//! the context or becomes a descriptor; that decision is a [`Placement`].
+//! the context or becomes a descriptor; that decision is a [`Placement`]. The last three kinds are
+//! work of the process itself for which contents have to be read.
+//!
+//! `pending_reads.rs` requests the read of an [`Arrival`], and handles the [`PlacedArrival`] that
+//! comes back.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Automatic summaries: a model summarizes each new descriptor over a size, next to the turn.
+//! Automatic summaries: a model summarizes each new descriptor over a size, while the turn goes on.
 //!
 //! The prompt is that of the tool `summarize_fd`, and a summary becomes the same note. Nothing
 //! waits for it, and what was sent to the model stays as it is: the summary is shown from then on
@@ -97,9 +97,10 @@ impl Draft {
         });
     }
 
-    /// Keeps the summary with its descriptor. The usage is charged in any case: the reply may be
-    /// unusable, and the descriptor may have got a summary meanwhile or be gone since the process
-    /// was restored.
+    /// Keeps the summary with its descriptor. A compaction requests its summary by the same effect,
+    /// and takes the reply first (`compaction.rs`). The usage is charged in any case: the reply may
+    /// be unusable, and the descriptor may have got a summary meanwhile or be gone since the
+    /// process was restored.
     pub(super) fn handle_auto_summary(
         &mut self,
         pending: PendingSummary,

@@ -1,5 +1,8 @@
 //! Builds the initial image (the stored state) of a new process. The system prompt and the tools
-//! are composed here once and never change (HIST-1).
+//! are composed here once; after the first request, neither changes (HIST-1).
+//!
+//! `program_cache.rs` keeps what all processes of a program share, `preload.rs` decides how a
+//! preloaded file is shown, and `mcp_tools.rs` adds the tools of tool servers later.
 
 use std::sync::Arc;
 

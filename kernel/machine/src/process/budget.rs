@@ -10,6 +10,9 @@
 //!   not been sent yet (HIST-1).
 //! * The usage of a call is known only after the call, so one call may exceed the budget. No call
 //!   starts after that.
+//!
+//! The *rule* of a program (`[budget.raise]`) raises a limit a few times, before the process ends
+//! or is paused at it.
 
 use dormouse_proto::budget::{Amount, AtLimit, Budget, Change, Clock};
 use dormouse_proto::id::CallId;

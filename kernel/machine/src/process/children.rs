@@ -2,7 +2,11 @@
 //! children have ended.
 //!
 //! A *fork* creates children that start with the conversation of their parent; a *spawn*
-//! (`spawn.rs`) creates a child with an empty conversation.
+//! (`spawn.rs`) creates a child with an empty conversation. An *exploration* (the tool `explore`)
+//! is a fork of speculative children (`speculation.rs`): a child that would act outside of itself
+//! ends instead, and its last message proposes the calls. The first child that is done and passes
+//! the *judge*, a schema, wins, and its last message is the answer. Without a judge, a child that
+//! is done ends the others.
 
 use std::sync::Arc;
 

@@ -8,6 +8,9 @@
 //! Nothing is stored before that fact: after a crash, an interrupt or a stop, the compaction is
 //! requested again where the turn continues.
 //!
+//! `cut.rs` decides which messages stay. A [`CompactionDraft`] holds what is to be recorded; it is
+//! not the [`Draft`] of a decision, and is given up if the epoch rises.
+//!
 //! COMPACT-1: nothing is lost. The descriptor has the text of every message, and a second content
 //! has the messages themselves, so that `goto` still reaches them. Both are contents, which a
 //! journal holds once and its images name.

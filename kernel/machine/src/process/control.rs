@@ -1,8 +1,10 @@
-//! Signals: interrupt, kill, stop, continue.
+//! Signals: interrupt, kill, stop, continue. (`pausing.rs` handles `Suspend` and `Release`,
+//! `resume.rs` handles `Resume`.)
 //!
 //! A stopped process starts no model call, no tool call and no turn. Results of calls in flight are
-//! recorded, and messages wait in the mailbox. A stop is a fact and therefore survives a restart;
-//! calls that were in flight at a restart are resumed when the process is continued.
+//! recorded, and messages wait in the mailbox. A stop is a fact and therefore survives a restart.
+//! The calls that were in flight at a restart are then *lost*: no completion comes for them, and
+//! they are made again when the process is continued.
 
 use std::sync::Arc;
 

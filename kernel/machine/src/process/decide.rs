@@ -1,7 +1,9 @@
 //! `decide`: computes facts, reads and effects from a state and an input.
 //!
 //! This file dispatches the inputs; each group of inputs is handled in a file of its own (`turn`,
-//! `tools`, `mail`, `children`, `control` …).
+//! `tools`, `mail`, `children`, `control` …). An input whose bytes have to be read first is an
+//! *arrival* (`arrival.rs`): it leaves as a read (`read.rs`), and comes back as [`Input::Placed`],
+//! with a *placement* of each text (`table/placement.rs`).
 
 use std::sync::Arc;
 
@@ -278,7 +280,8 @@ impl Draft {
     }
 
     /// Handles input for an ended process. A request gets an error as its answer. A repeated
-    /// message that arrived before the end gets its receipt. Everything else is dropped.
+    /// message that arrived before the end gets its receipt, which acknowledges it. Everything else
+    /// is dropped.
     fn refuse_after_end(&mut self, input: &Input) {
         let pid = self.state.pid;
         let (request_id, receipt) = match input {

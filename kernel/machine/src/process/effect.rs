@@ -1,4 +1,5 @@
-//! Effects: the actions that the shell performs for a process.
+//! Effects: the actions that the shell performs for a process (`actors/src/process/effects.rs`).
+//! What comes of them comes back as an input (`input.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

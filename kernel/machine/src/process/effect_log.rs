@@ -6,6 +6,10 @@
 //! point beyond it. A branch or a copy of an earlier state gets the log of its origin
 //! ([`with_effects_of`]). `fence.rs` decides what happens to a call that repeats such an effect.
 //!
+//! Each effect has a *key* (two calls of a tool with one key have the same effect), an outcome and
+//! a *place*: in the history of the process, beyond a point, or done again since by another call.
+//! The log keeps the newest effects; `has_unknown` says that there may be others beyond a point.
+//!
 //! Only calls that act outside of the process are effects: an external tool with write access or
 //! more, a file that is written, a message, a child. A change that goes back with the process, such
 //! as a descriptor or an alarm, is none.

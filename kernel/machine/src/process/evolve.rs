@@ -2,6 +2,9 @@
 //!
 //! `evolve` makes no decision and cannot fail, neither live nor on replay (DUR-2), since a fact has
 //! already happened. Facts that were read from a journal are validated by [`State::check`] first.
+//!
+//! `proto/src/record/fact.rs` says what each fact means, `state.rs` what each field of the state
+//! means. `effect_log.rs` keeps the log of what the process did outside of itself.
 
 use std::sync::Arc;
 
@@ -315,8 +318,8 @@ fn begin_turn(state: &mut State) {
 }
 
 /// Switches the current model. If the next model is on another server, drops the raw JSON of the
-/// previous provider, which that server may refuse, and its container, which that server does not
-/// have.
+/// previous provider, which that server may refuse, and the name of its container (where the tools
+/// of the provider run code), which that server does not have.
 fn switch_model(state: &mut State, to: u32) {
     let from = state.model().clone();
     state.model = to;
@@ -586,7 +589,8 @@ fn compact(
     let mut messages = state.messages.split_off(first_kept);
     messages.push_front(summary.clone());
     state.messages = messages;
-    // No other descendant of a fork has this summary.
+    // `forked_at` names prefixes that other descendants of a fork share. None of them has this
+    // summary.
     state.forked_at.clear();
     state.request_tokens = 0;
     state.recount_server_tool_calls();

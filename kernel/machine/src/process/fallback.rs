@@ -60,7 +60,9 @@ impl State {
         // same wire format.
         let is_same_server = self.model().is_at_the_server_of(model);
         blocks.all(|block| match block {
-            // No provider gets a note, and one that a request would name does not go along.
+            // A note is a block that the adapter of a model keeps in a reply for the kernel. No
+            // provider gets one, and a switch to another server drops one that requests name
+            // (`without_server_data`).
             Block::Opaque(raw) if *raw.format == *Raw::NOTE => true,
             Block::Opaque(raw) => is_same_server && *raw.format == *format,
             Block::Text { .. }

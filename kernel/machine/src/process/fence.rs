@@ -131,7 +131,8 @@ impl Draft {
             match self.state.judge_call(self.pending_call(call)) {
                 Judgement::Begins => {}
                 Judgement::Recalls(number) => self.recall_effect(call, number),
-                // It is judged again when the process is chosen.
+                // A speculative process holds the call in any case (`speculation.rs`). The fence
+                // judges it again when the process is chosen.
                 Judgement::Waits(_) if self.state.speculation != Speculation::None => {}
                 Judgement::Waits(number) => self.hold_repeated(call, number),
                 Judgement::IsRefused(number) => self.refuse_repeated(call, number),

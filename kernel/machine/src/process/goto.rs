@@ -6,8 +6,11 @@
 //! of gotos ends at `max_iterations`. The host can use goto at any time: calls in flight are
 //! abandoned, and a turn begins with the host's message.
 //!
+//! `goto/destination.rs` finds the message that a position means.
+//!
 //! Messages that were compacted can be gone back to as well. They are read from their content, and
-//! the conversation is again as it was before that compaction.
+//! the conversation is again as it was before that compaction. A *segment* is here the messages
+//! that one compaction moved out of the conversation.
 
 mod destination;
 

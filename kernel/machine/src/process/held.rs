@@ -11,12 +11,15 @@
 //! `tools.rs` (`start_calls`) goes through the open calls of a turn, at first and after each
 //! verdict. Its steps are in this order:
 //!
-//! 1. The fence (`fence.rs`) looks for calls that repeat an effect from beyond a point that the
+//! 1. Calls of tools that the model has called as often as it may are refused (`call_limits.rs`).
+//! 2. The fence (`fence.rs`) looks for calls that repeat an effect from beyond a point that the
 //!    process went back to. It refuses such a call, *recalls* the effect (the recorded answer
 //!    becomes that of the call, which does not run), or holds the call, by [`Draft::hold_call`].
-//! 2. [`Draft::hold_calls`] holds those that a rule matches, unless they are held or approved
+//! 3. In a speculative process, each call that would act outside of it is held until the process is
+//!    chosen (`speculation.rs`); no person is asked about it.
+//! 4. [`Draft::hold_calls`] holds those that a rule matches, unless they are held or approved
 //!    already: each has at most one *gate* (`PendingCall::gate`).
-//! 3. Each call that does not wait ([`Draft::waits_for_person`]) begins, or is answered.
+//! 5. Each call that does not wait ([`Draft::waits_for_person`]) begins, or is answered.
 //!
 //! A verdict of a person comes as a request of the host, to [`Draft::answer_held_call`]. The timer
 //! of the next expiry leads to [`Draft::expire_held_calls`].

@@ -85,10 +85,10 @@ impl State {
     /// What the process waits for, for its row in the process table. Costs a pass over the open
     /// calls of the turn.
     ///
-    /// A process that its row lets rest is resumed without being loaded. So one that is stopped,
-    /// paused or below a paused process does not count as waiting for a person only, since what
-    /// holds it up may have ended meanwhile; nor does one whose children may not have been made; nor
-    /// a speculative one, which nobody approves. No alarm wakes a speculative process.
+    /// A process whose row says `Alarm` or `Person` is resumed without being loaded. So `Person` is
+    /// not said of a process that is stopped, paused or below a paused process, since what holds it
+    /// up may have ended meanwhile; nor of one whose children may not have been made; nor of a
+    /// speculative one, whose calls nobody approves. No alarm wakes a speculative process.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
         let is_speculative = self.speculation != Speculation::None;

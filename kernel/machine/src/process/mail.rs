@@ -11,6 +11,9 @@
 //!
 //! A message never ends its receiver: if the mailbox or the budget has no room, the message is
 //! refused.
+//!
+//! `envelope.rs` holds a message as data. The supervisor (`actors/src/supervisor/mail.rs`) decides
+//! who may write to whom, and finds the receiver.
 
 use std::sync::Arc;
 

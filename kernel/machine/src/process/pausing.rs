@@ -80,7 +80,8 @@ impl State {
         self.pausing.paused.is_some() || self.pausing.is_suspended
     }
 
-    /// Whether the process is stopped, and the calls that were in flight are lost.
+    /// Whether the process is stopped, and the calls that were in flight are lost: no completion
+    /// comes for them, since they were made before a restart, or by the original of a copy.
     pub(super) fn has_lost_calls(&self) -> bool {
         self.control == Control::StoppedWithoutCalls || self.pausing.has_lost_calls
     }
@@ -137,9 +138,9 @@ impl State {
 }
 
 impl Draft {
-    /// Raises a limit as the rule of the program says, if it has a rule for the amount that was not
-    /// used as often as it may. Returns whether it did. The limits of a child are its share, which
-    /// only its parent can raise.
+    /// Raises a limit as the rule of the program (`[budget.raise]`) says, if the rule covers the
+    /// amount and has not raised limits as often as it may. Returns whether it did. The limits of a
+    /// child are its share, which only its parent can raise.
     pub(super) fn raise_by_rule(&mut self, amount: Amount) -> bool {
         let rule = self.state.program.budget_section().raise;
         let is_root = self.state.depth == 0;

@@ -1,4 +1,5 @@
-//! Data of a spawn: the checked call, and the files that the shell fetches for it.
+//! Data of a spawn: the checked call, and the files that the shell fetches for it. `spawn.rs` says
+//! in which steps a spawn uses them, `preload.rs` how each file is shown to the child.
 
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::FdId;

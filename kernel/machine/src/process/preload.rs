@@ -1,5 +1,7 @@
 //! *Preloads* of a process: contents that its system prompt shows from the start, in full or as a
-//! preview. They are the files of its program's `[preload]`, and what its parent gave it.
+//! preview. They are the files of its program's `[preload]`, and what its parent gave it. A preload
+//! is shown in full up to the *limits for direct output*: those above which the output of a tool
+//! becomes a descriptor (`max_direct_output_chars`, `max_direct_output_tokens`).
 
 use std::borrow::Cow;
 

@@ -12,7 +12,8 @@ use super::toolbox::{HostContext, Toolbox};
 use dormouse_content::Content;
 use dormouse_program::Program;
 
-/// Values that all processes of one program share under one host context.
+/// Values that all processes of one program share under one [`HostContext`], which holds what the
+/// host provides (tools, environment, prices).
 pub(crate) struct ProgramCache {
     host: HostContext,
     pub(super) toolbox: Arc<Toolbox>,

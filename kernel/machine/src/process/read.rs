@@ -77,7 +77,7 @@ pub(super) enum ReadSubject {
         version: u64,
         content: Content,
     },
-    /// Input from outside of the process.
+    /// An arrival (`arrival.rs`), such as input of the host. It counts as a read for no call.
     Arrival(Arrival),
 }
 

@@ -9,7 +9,7 @@
 //! reopenings before them ([`Exit::reopenings`](dormouse_proto::process::Exit::reopenings)): a
 //! parent that has opened a child again ignores a report of an earlier end.
 //!
-//! A process that was killed or that faulted stays ended.
+//! A process that was killed, or that the kernel gave up after repeated faults, stays ended.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Replies of the model: a reply is read before it is recorded, if something in it may become a
-//! descriptor. That is a reference, or what a tool of the provider returned.
+//! descriptor. That is a reference (`references.rs` finds it), or what a tool of the provider
+//! returned (`server_output.rs`).
 //!
 //! Until the reply is recorded, the process waits for its model as before: a signal abandons the
 //! read like a call, and after a restart the model is called again. The usage of a reply that is

@@ -5,7 +5,8 @@
 //! failed attempts. The model is told what is wrong. After the last attempt the turn ends as
 //! [`ExitStatus::InvalidResult`]. Each turn has all attempts again.
 //!
-//! The schema is part of the tools of the process, which never change.
+//! The schema is part of the tools of the process (`toolbox.rs` adds `submit_result` to them). The
+//! result is the argument [`VALUE`] of its call.
 
 use std::sync::Arc;
 
@@ -192,7 +193,8 @@ impl State {
         refusals.next_back().unwrap_or_default()
     }
 
-    /// What requests say about tools. The provider has to make the result valid, if it can.
+    /// The tools that the provider runs, and the forms in which requests present the others. The
+    /// form of the tool that submits the result asks the provider to enforce its schema, if it can.
     pub(super) fn provider_tools(&self) -> Arc<ProviderTools> {
         let mut tools = self.program.provider_tools(self.model());
         for tool in self.toolbox.external() {

@@ -2,7 +2,8 @@
 //!
 //! The phase of the process determines which calls are started or repeated. A spawn that was in
 //! flight first looks for its child (`FindChild`), and spawns again only if the child does not
-//! exist.
+//! exist. If the process is stopped or paused, its calls are recorded as lost instead
+//! (`control.rs`), and are made again when it goes on.
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::record::{CallFact, Phase};

@@ -1,6 +1,6 @@
 //! `spawn`: creates a child that runs a program. The steps are: check the call, reserve a share of
-//! the budget, fetch the files that the child preloads, build its image, create the child. A call from before a
-//! restart first looks for its child, so that no second child is created.
+//! the budget, fetch the files that the child preloads, build its image, create the child. A call
+//! from before a restart first looks for its child, so that no second child is created.
 
 use std::sync::Arc;
 

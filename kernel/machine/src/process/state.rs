@@ -2,6 +2,7 @@
 //! it is stored.
 //!
 //! [`State`] has private fields and no serde: [`State::from_image`] validates a stored image.
+//! `toolbox.rs` holds the tools of a process, and what its host provides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +63,8 @@ pub struct State {
     pub(super) lifetime: Lifetime,
     pub(super) priority: Priority,
     pub(super) messages: Vector<Arc<Message>>,
-    /// Message counts at each fork that the process descends from, oldest first.
+    /// For each fork that the process descends from, oldest first: how many messages the
+    /// conversation had then.
     pub(super) forked_at: Vec<u32>,
     pub(super) mailbox: Vector<Mail>,
     /// Receipts for the messages of each sender, so that a repeated message is delivered once.
@@ -104,7 +106,7 @@ pub struct State {
     pub(super) reopened_children: OrdMap<(CallId, u32), ReopenedChild>,
     /// What the process did outside of itself.
     pub(super) effects: EffectLog<Content>,
-    /// How limits hold the process up. Never rolled back.
+    /// Whether the process is paused at a limit, or below a process that is. Never rolled back.
     pub(super) pausing: Pausing,
     /// Whether the process is a branch that has to win before it may write.
     pub(super) speculation: Speculation,
@@ -113,6 +115,7 @@ pub struct State {
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
+    /// What is being read for the process (`pending_reads.rs`). Not stored.
     pub(super) pending_reads: PendingReads,
 }
 
@@ -160,7 +163,8 @@ pub enum StateError {
 }
 
 impl State {
-    /// Loads a process from an image. `pid` is the number that the process has within its tree.
+    /// Loads a process from an image. `pid` is the number that the process has within its tree (its
+    /// local id).
     /// Inspects each descriptor and copies none.
     ///
     /// # Errors
@@ -476,7 +480,8 @@ impl State {
         &self.system
     }
 
-    /// The tools of the process. They are chosen when the process is created and never change.
+    /// The tools of the process. They are chosen when the process is created. Only the host can
+    /// replace them, as long as the conversation has not begun.
     #[must_use]
     pub fn tools(&self) -> Tools {
         Tools {

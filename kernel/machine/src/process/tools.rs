@@ -2,6 +2,9 @@
 //! machine, and answers it.
 //!
 //! An *open* call has no answer yet; a call is *started* once its intent is in the journal.
+//!
+//! `held.rs` lists what a call has to pass before it begins. A call that needs bytes of contents
+//! waits for a read (`pending_reads.rs`).
 
 use dormouse_content::units::names_source_code;
 use dormouse_proto::descriptor::{DescriptorSettings, view};
@@ -376,9 +379,8 @@ impl Draft {
     }
 
     /// Continues after a call was answered. Outputs that waited for it, and calls that wait for
-    /// mail, are answered first. Then the
-    /// model is called if all of its tool uses are answered, or a turn begins if the last host call
-    /// is answered and messages are waiting.
+    /// mail, are answered first. Then the model is called if all of its tool uses are answered, or
+    /// a turn begins if the last host call is answered and messages are waiting.
     pub(super) fn continue_turn(&mut self, caller: Caller) {
         self.answer_waiting_outputs();
         self.answer_waiting_calls();

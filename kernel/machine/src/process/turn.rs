@@ -1,5 +1,8 @@
 //! A turn: one model call after another, from the first message to the final reply. `reply.rs`
-//! records the replies, and `tools.rs` executes their tool calls in between.
+//! records the replies, and `tools.rs` executes their tool calls in between. Before each model
+//! call, `result.rs` looks for a submitted result, `budget.rs` checks the limits, and
+//! `compaction.rs` makes room in a full context. `fallback.rs` chooses the model that follows a
+//! failed one.
 
 use std::sync::Arc;
 

@@ -83,9 +83,10 @@ impl<'a> Placer<'a> {
     }
 
     /// Places the output of a tool: a result or an error, text or binary. It becomes a descriptor
-    /// if the shown text has more than `max_direct_output_chars` characters. The preview of an
-    /// error shows both ends. Bytes past `max_content_bytes` are dropped and reported as
-    /// `cut_bytes`. `source` names the origin, such as `tool:grep`.
+    /// if the shown text exceeds a limit for direct output (`max_direct_output_chars`,
+    /// `max_direct_output_tokens`). The preview of an error shows both ends. Bytes past
+    /// `max_content_bytes` are dropped and reported as `cut_bytes`. `source` names the origin, such
+    /// as `tool:grep`.
     #[must_use]
     pub fn output(&self, output: ToolOutput, source: &str) -> PlacedOutput {
         let ToolOutput {

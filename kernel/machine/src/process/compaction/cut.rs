@@ -1,7 +1,8 @@
 //! Where a conversation is cut, so that what remains is valid for every provider.
 //!
-//! A tool use is never separated from its answer, nor a paused reply from its continuation. What
-//! remains starts after a summary, which is a user message.
+//! A tool use is never separated from its answer, nor a paused reply from its continuation. (A
+//! provider pauses a long reply, and continues it when the reply is sent back.) What remains starts
+//! after a summary, which is a user message. A user message without answers of tools is *plain*.
 
 use std::sync::Arc;
 
@@ -73,7 +74,8 @@ pub(super) fn cuts(
             },
         })
         .collect();
-    // Without what a summary shows as text, it is shorter.
+    // All messages can leave if there is more than a summary. A summary alone can be compacted only
+    // if it shows kept messages as text, since without that text it is shorter.
     let is_text = |block: &&Block| matches!(block, Block::Text { .. });
     let has_text = messages
         .first()

@@ -1,5 +1,6 @@
-//! The contents of a compaction, which a read makes of the messages: their text, their encoding and
-//! a summary without a model.
+//! The contents of a compaction, which a read makes of the messages: their text, their encoding (of
+//! which `goto` makes the conversation again) and a summary without a model. `cut.rs` says which
+//! messages leave the conversation; `compaction.rs` requests the read, and records its result.
 
 use std::sync::Arc;
 
@@ -75,8 +76,9 @@ pub struct CompactionDraft {
     pub(super) kept: u32,
     /// Messages that stay as text, with their numbers.
     recent: Vec<(u32, Arc<Message>)>,
-    /// The note of the latest container that the compacted messages name. Without it the provider's
-    /// tools would begin a new container, without the files of this one.
+    /// The block that names the latest container of the compacted messages. A container is where
+    /// tools of the provider run code: without its name, they would begin a new one, without the
+    /// files of this one.
     container: Option<Block>,
     /// The summary without a model.
     pub(super) excerpts: String,

@@ -215,8 +215,8 @@ fn describe_valid_positions(current: usize) -> String {
     }
 }
 
-/// Whether the message at this place, counted from 1, is a reply that needs the next message, which continues the reply or
-/// answers its tool calls.
+/// Whether the message at this place, counted from 1, is a reply that needs the next message: that
+/// message continues the reply, or answers its tool calls.
 fn is_unfinished_reply(messages: &Vector<Arc<Message>>, number: usize) -> bool {
     let Some(message) = number
         .checked_sub(1)
