@@ -49,6 +49,7 @@ pub(crate) struct KernelContext {
     pub(crate) tools: BTreeMap<String, Arc<dyn Tool>>,
     pub(crate) servers: Option<Arc<dyn ToolServers>>,
     pub(crate) host: Arc<dyn Host>,
+    /// What the machine knows of this kernel: its tools, prices and environment.
     pub(crate) host_context: Arc<HostContext>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
     pub(crate) temp_files: ActorRef<TempFilesMessage>,
