@@ -1,8 +1,11 @@
 //! The checkpoint actor: the one writer of journals, with group commit.
 //!
-//! All durable data passes through this actor. While one commit is being written, further appends
-//! collect in a queue; the next commit writes all of them together. Checkpoints are records among
-//! the others: a checkpoint covers exactly the appends that were queued before it.
+//! An *append* is a list of records that one caller hands over; it becomes durable as a whole or
+//! not at all (only a snapshot in it may be left out). All durable data passes through this actor.
+//! While one commit is being written, further appends collect in a queue; the next commit writes
+//! all of them together. `checkpoint/commit.rs` encodes and writes a commit, and `durability.rs`
+//! decides whether the commit waits for the disk. Checkpoints are records among the others: a
+//! checkpoint covers exactly the appends that were queued before it.
 //!
 //! Invariants:
 //!

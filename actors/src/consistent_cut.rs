@@ -228,8 +228,9 @@ pub(crate) fn processes_at(
     Ok(processes)
 }
 
-/// An image of the past of a process, with what the process did since. That is not known if its
-/// present state cannot be read.
+/// An image of the past of a process, with the effects that the process had since: the fence then
+/// recognizes calls that repeat them. If the present state cannot be read, the image records that
+/// unknown effects follow it.
 pub(crate) fn with_effects_since(
     store: &dyn Store,
     context: &KernelContext,

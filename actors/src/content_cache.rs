@@ -48,7 +48,7 @@ struct Accounting {
 }
 
 impl ContentCache {
-    /// An empty cache of contents that `source` can read once they are durable.
+    /// An empty cache of contents that `blob_store` can read once they are durable.
     pub(crate) fn new(blob_store: Arc<dyn BlobStore>, limit_bytes: Option<u64>) -> Self {
         Self {
             blob_store,

@@ -52,6 +52,7 @@ pub(crate) struct KernelContext {
     /// If the host answers questions of tool servers: what these servers see as their client.
     pub(crate) server_questions: Option<Arc<AnsweringClient>>,
     pub(crate) host: Arc<dyn Host>,
+    /// What the machine knows of this kernel: its tools, prices and environment.
     pub(crate) host_context: Arc<HostContext>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
     pub(crate) temp_files: ActorRef<TempFilesMessage>,

@@ -230,14 +230,14 @@ pub struct ProcessView {
     pub paused: Option<Paused>,
     /// Whether a process above it is paused at a limit, so that it begins nothing either.
     pub suspended: bool,
-    /// Whether the process rests: nothing happens in it before it gets an input, a person answers one
-    /// of its calls, a child ends, or it is continued.
+    /// Whether the process rests: nothing happens in it before it gets an input, an alarm is due, a
+    /// person answers one of its calls, a child ends, its limits are raised, or it is continued.
     pub rests: bool,
     /// Whether the process hibernates. The view shows its state before it hibernated, which has not
     /// changed.
     pub hibernated: bool,
-    /// Whether the process is one of several branches, and has to be chosen before it acts outside of
-    /// itself.
+    /// Whether the process is speculative: one of several branches, which acts outside of itself
+    /// only once it is chosen.
     pub speculation: Speculation,
     /// The number of messages in its conversation.
     pub messages: usize,
@@ -358,7 +358,8 @@ impl ProcessView {
 
     /// The descriptors in the table, by id: numbers first, then references. Empty for a process
     /// that has ended or hibernates; use [`Kernel::inspect`](crate::handle::Kernel::inspect) for
-    /// those. O(descriptors); contents are not read.
+    /// those. O(descriptors). The index of a content that is not in memory is read from the disk,
+    /// and so is a whole content that is small or has no index.
     #[must_use]
     pub fn list_descriptors(&self) -> Vec<DescriptorView> {
         self.table

@@ -1,6 +1,9 @@
 //! Imports an export. The whole file is checked first; then its contents become durable in bounded
 //! batches; then all of its processes are created in one commit (MOVE-1).
 //!
+//! [`dormouse_kernel::export`] parses and checks the format, and says how each process is born
+//! here: its row in the process table, and its image ([`Birth`]).
+//!
 //! Reads an opened file and blocks. If the import fails before the processes are created, it leaves
 //! only contents that no record refers to, which garbage collection sweeps.
 

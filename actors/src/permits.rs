@@ -2,12 +2,13 @@
 //! provider.
 //!
 //! [`dormouse_kernel::permits`] decides which request is next; this module delivers its decisions
-//! to the waiting tasks. The lock is held only during a decision, never while a task waits.
+//! to the waiting tasks. A *ticket* is the number of a request, from its place in the queue until
+//! its permit is returned. The lock is held only during a decision, never while a task waits.
 //! Dropping a permit returns it. Dropping the future that waits for a permit removes its ticket
 //! from the queue, even if the permit was granted at the same moment.
 //!
-//! Permits limit the calls in flight and nothing else: a process that waits for one can hibernate
-//! and receives messages and signals as usual.
+//! Permits limit the calls in flight and nothing else: a process that waits for one receives
+//! messages and signals as usual.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,6 +1,11 @@
 //! The process actor: feeds inputs to the process machine, makes the resulting facts durable, then
 //! executes the effects.
 //!
+//! The machine (`decide` of `dormouse_kernel::process`) returns facts, the state after them, reads
+//! and effects. The checkpoint actor makes the facts durable; `process/effects.rs` then starts the
+//! work of the effects in tasks. The supervisor creates this actor, hands it all inputs from
+//! outside, and restarts it after a fault.
+//!
 //! Invariants:
 //!
 //! * A handler never blocks. Models, tools and files run in tasks, and reads above

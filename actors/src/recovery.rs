@@ -83,7 +83,7 @@ impl StoredWait {
         }
     }
 
-    /// What the row of a process says that begins with this image.
+    /// What the row says of a process that begins with this image.
     pub(crate) fn of_image(image: &process::Image) -> Self {
         Self {
             waiting: waiting_of_image(image),
@@ -91,7 +91,7 @@ impl StoredWait {
         }
     }
 
-    /// The record by which the row of a process says it.
+    /// The record that writes this into the row of a process.
     pub(crate) fn record(self, pid: Pid) -> LogRecord {
         let Self { waiting, is_paused } = self;
         LogRecord::Waiting {

@@ -3,6 +3,9 @@
 //!
 //! The supervisor never waits for a process and never reads the disk. Long operations run in tasks
 //! or on blocking threads, and their results come back as messages.
+//!
+//! `supervisor/table.rs` holds the process table, and `supervisor/entry.rs` one row of it. Each
+//! other module handles one kind of message or event; the groups of messages are below.
 
 mod birth;
 mod branch;

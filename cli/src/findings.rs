@@ -1,5 +1,6 @@
 //! Shows the errors and warnings of a program file, with the lines that they point to. All text is
-//! made visible, since the file may be hostile.
+//! made visible, since the file may be hostile: characters that a terminal obeys, or that hide
+//! text, are replaced by signs (`terminal::printable`).
 
 use std::fmt;
 use std::io::Write;

@@ -211,7 +211,7 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
         None => None,
     };
     let kernel = match &temporary_store {
-        // What is lost with the machine is not needed after it either.
+        // A temporary store need not survive a loss of power, so no commit waits for the disk.
         Some(store) => builder.store(store.open()?).durability(Durability::Relaxed),
         None => builder,
     };

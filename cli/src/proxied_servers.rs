@@ -179,7 +179,8 @@ fn permit_env_file(permissions: Permissions, file: &Path) -> Permissions {
 pub(crate) struct ServerDefaults {
     /// Keys for entries that do not have them, with their values.
     keys: Vec<(&'static str, String)>,
-    /// The inputs, and the variables that have their values.
+    /// The ids of the inputs (`${input:ID}`), each with the environment variable that has its
+    /// value.
     inputs: Vec<(String, String)>,
 }
 

@@ -116,8 +116,8 @@ impl From<Process> for Roots {
 /// results. A signal ends the wait: the command then exits with the code of the signal.
 ///
 /// Exits with 5 if nothing is left to do before the next alarm, with 4 if something waits for a
-/// person, and with 3 if a root is held, if a content could not be read, or if what was written could not
-/// be synced.
+/// person, and with 3 if a root is held, if a content could not be read, or if what was written
+/// could not be synced.
 pub(crate) async fn run_to_end(
     kernel: Kernel,
     roots: Roots,
@@ -247,11 +247,11 @@ async fn wait_until_tree_sleeps(
     }
 }
 
-/// How often it is looked whether a tree with held calls goes on.
+/// The pause between two looks at a tree in which something waits for a person.
 const ASKING_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits until nothing goes on in a tree, and something of it waits for a person, which is returned.
-/// In a run that waits for alarms, none is set either.
+/// Waits until nothing goes on in a tree and something of it waits for a person. Returns what
+/// waits. In a run that waits for alarms, a tree with an open alarm goes on.
 async fn wait_until_asking(
     kernel: &Kernel,
     root: Pid,

@@ -1,4 +1,5 @@
-//! Encodes the appends of one commit, and commits them.
+//! Encodes the appends of one commit (the lists of records that callers handed to the checkpoint
+//! actor), and commits them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
-//! Alarms of a process, as the host sees them.
+//! Alarms of a process, as the host sees them: a process gets the note of an alarm as a message
+//! when the time of the alarm comes. The machine decides which alarms are due
+//! (`kernel/machine/src/process/alarms.rs`); the supervisor wakes the process for them
+//! (`supervisor/wake_times.rs`).
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -78,7 +81,8 @@ impl Process {
     /// # Errors
     /// [`StoreFailure::Load`](crate::StoreFailure::Load), [`KernelError::Closed`].
     pub async fn alarms(&self) -> Result<Vec<Alarm>, KernelError> {
-        // A view is complete while the process is loaded, and has the alarms until it wakes again.
+        // The last view of a hibernated process is still right: its alarms change only once it
+        // wakes.
         match self.view() {
             Some(view) => Ok(view.alarms),
             None => Ok(self.kernel.inspect(self.pid()).await?.alarms),

@@ -1,5 +1,9 @@
 //! Checkpoints, and branches: new processes that continue from a past state of others. The original
 //! processes are not affected.
+//!
+//! A branch is made of a *cut*, the states of all processes of a tree after one commit.
+//! `consistent_cut.rs` finds a cut and loads its processes, and the supervisor creates the new ones
+//! in one commit (`supervisor/branch.rs`).
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -82,7 +86,7 @@ pub(crate) struct BranchSettings {
 }
 
 impl BranchSettings {
-    /// The processes run, and are bounded by nothing but their programs.
+    /// The processes run, and nothing but their programs limits them.
     pub(crate) const RUNNING: Self = Self {
         start_mode: StartMode::Running,
         effects: None,

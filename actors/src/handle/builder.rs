@@ -233,8 +233,9 @@ impl KernelBuilder {
     /// consists of its journal and a row in the process table; a message, a signal, the end of a
     /// child, or a caller that waits for it wakes it under its pid. By default, processes hibernate
     /// only on request ([`Process::hibernate`](super::Process::hibernate)). A process never
-    /// hibernates while a turn, a call, a message or a limit of wall time is pending, nor in a
-    /// kernel without a store.
+    /// hibernates in a turn, unless it was stopped or its calls only wait for a person or for
+    /// children; nor while a call of the host, a message or a summary is pending, nor in a kernel
+    /// without a store.
     pub fn hibernate_after(mut self, idle: Duration) -> Self {
         self.limits.hibernate_after = Some(idle);
         self
@@ -295,6 +296,7 @@ impl KernelBuilder {
         let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, handle) = match claimed {
             Some((store, owner)) => {
+                // A shutdown waits at the barrier until the last handle on the store is dropped.
                 let (store_handle, barrier) = StoreHandle::with_barrier(store);
                 (
                     Some((store_handle.clone(), owner)),

@@ -1,4 +1,9 @@
 //! Lists what processes did outside of themselves.
+//!
+//! The state of a process holds a log of its recorded effects, with arguments and answers
+//! (`kernel/machine/src/process/effect_log.rs`). The journal says by which fact each call began. If
+//! the process went back to an earlier point, the effects after that point lie *beyond* it
+//! ([`EffectPlace`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,6 +91,7 @@ fn read_effects(
         None => None,
     };
     let log = image_at(store, context, (pid, Position::Now))?.effects;
+    // The effects before `own_from` are those of the process that this one was made from.
     let from = match &earlier {
         Some(earlier) => first_effect_after(earlier).max(log.own_from),
         None => log.own_from,

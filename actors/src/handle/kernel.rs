@@ -50,7 +50,8 @@ pub struct ProcessInfo {
     /// `hibernated` (not loaded, nothing pending until an input arrives), `asleep` (the same, until
     /// an alarm is due; it may be loaded), `starting`, `idle`, `waiting` (for children in the
     /// background), `thinking`, `acting`, `asking` (its calls wait for a person, whether it is
-    /// loaded or hibernates), `stopped`, or the exit status.
+    /// loaded or hibernates), `stopped` (by a signal), `paused` (at a limit), `suspended` (a
+    /// process above it is paused at a limit), or the exit status.
     pub status: &'static str,
     /// The detailed state of the process, if it runs. The state of an ended process is here while a
     /// handle on the process exists, and in a kernel without a store. For all other processes use

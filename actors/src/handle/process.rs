@@ -47,8 +47,8 @@ pub struct Process {
     wait_outcome: watch::Receiver<Option<WaitOutcome>>,
     view: watch::Receiver<Option<ProcessView>>,
     inbox_slots: Arc<Semaphore>,
-    /// Declared after the subscriptions `exit` and `view`, so that they are dropped first: the
-    /// supervisor then counts no subscriber when the guard notifies it.
+    /// Declared after the subscriptions `wait_outcome` and `view`, so that they are dropped first:
+    /// the supervisor then counts no subscriber when the guard notifies it.
     _guard: Arc<HandleGuard>,
     events: Arc<Mutex<Option<broadcast::Receiver<Event>>>>,
 }

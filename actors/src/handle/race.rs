@@ -2,7 +2,11 @@
 //!
 //! Each branch runs until it has come to rest: its turn has ended, or it stands at a call that acts
 //! outside of it (SPEC-1). There it is judged. The winner is chosen, so that its calls are made, and
-//! the others are ended. Which one wins is decided by [`dormouse_kernel::race`].
+//! the others are ended. Which one wins is decided by [`dormouse_kernel::race`]. In a beam search
+//! there are several *levels*: new branches continue the best ones of the level before.
+//!
+//! `race/contender.rs` runs one branch until it can be judged, `race/judge.rs` asks the judge, and
+//! `race/loser.rs` says why a branch did not win.
 //!
 //! A race itself is not stored. If the host stops in the middle, its branches are in the store as
 //! speculative processes, none of which acts outside of itself.
@@ -266,8 +270,8 @@ impl Race {
         Ok((contender, guard))
     }
 
-    /// Runs and judges branches, in the order in which they were made. If one wins at once, the
-    /// others are not waited for.
+    /// Runs and judges branches concurrently, and returns them in the order in which they were
+    /// made. If one wins at once, the others are not waited for.
     async fn judge_all(
         &self,
         contenders: Vec<(Contender, KillGuard)>,
@@ -356,7 +360,8 @@ impl Race {
                 losers.push(self.end(judged, reason).await?);
                 continue;
             }
-            // First the choice, so that no end of the host in between leaves no branch at all.
+            // The choice comes before the end of the original: if the host stops in between, both
+            // are there, never neither.
             judged.contender.process.choose().await?;
             judged.guard.release();
             won = judged

@@ -34,6 +34,7 @@ impl Process {
     /// little left; [`ProcessError::Ended`], [`ProcessError::Busy`].
     pub async fn raise(&self, by: Budget) -> Result<Option<Paused>, KernelError> {
         let row = self.kernel.row(self.pid()).await?;
+        // A child is raised only if it still has the limits that the new share was computed from.
         let expected = match child_slot(&row) {
             None => None,
             Some((parent, call, index)) => {

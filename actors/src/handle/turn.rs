@@ -1,4 +1,6 @@
-//! Sends an input and waits for the end of the turn that handles it.
+//! Sends an input and waits for the end of the turn that handles it. The actor of the process
+//! reports that end (`process/turn_end.rs`). If the actor stops before, the end is looked for in
+//! the journal, from the fact on that queued the input.
 
 use dormouse_kernel::process::{Input, TurnEnd, TurnSearch};
 use dormouse_proto::id::FactNumber;

@@ -1,5 +1,6 @@
-//! A timer that sends a process an input at a given time, for instance the end of its wall time. It
-//! is cancelled when the actor ends.
+//! The timer of a loaded process, which sends it an input when its wall time is used up or a held
+//! call expires. It is cancelled when the actor ends. Alarms that a model or the host sets are
+//! another thing: `supervisor/wake_times.rs` wakes a process for them.
 
 use std::time::Duration;
 

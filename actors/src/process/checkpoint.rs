@@ -18,7 +18,8 @@ use crate::supervisor::{Lineage, LookupMessage, TreeMessage};
 
 impl RunningProcess {
     /// Starts a checkpoint operation. The facts that a new checkpoint must cover are durable
-    /// already, because effects wait for the facts before them.
+    /// already, because effects wait for the facts before them. The lineage tells which checkpoints
+    /// are the process's own: it names the processes that this one was copied or restored from.
     pub(super) fn start_checkpoint_op(&mut self, call: CallId, op: CheckpointOp) {
         let pid = self.pid();
         let context = self.context.clone();

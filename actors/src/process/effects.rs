@@ -1,5 +1,7 @@
-//! Executes the effects that the process machine has decided. Each runs in a task whose result
-//! comes back as an input.
+//! Executes the effects that the process machine has decided. The work of a call runs in a task
+//! whose result comes back as an input. Other effects are sent on at once: messages to the
+//! supervisor, answers to the host, and reports, which become events for those who watch the
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -91,7 +93,7 @@ impl RunningProcess {
                 self.context.publish(Event::HeldCallAnswered { call });
             }
             Effect::Report(Report::Paused { paused }) => {
-                // First the supervisor, so that who sees the event finds the process paused.
+                // First the supervisor, so that whoever sees the event finds the process paused.
                 self.set_paused(true);
                 self.context.publish(Event::LimitReached { pid, paused });
             }
@@ -389,8 +391,9 @@ impl RunningProcess {
         .boxed()
     }
 
-    /// Collects the start context of the children in a task, then creates them. Abandoning the call
-    /// cancels the collection, and no child is created.
+    /// Creates children. If they need a start context (what they are told of their environment, and
+    /// the tools of their servers), it is collected in a task first. Abandoning the call cancels
+    /// the collection, and no child is created.
     fn start_children(&mut self, children: Vec<Child>, may_exist: bool) {
         let parent = self.pid();
         let myself = self.myself.clone();

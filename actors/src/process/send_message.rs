@@ -1,5 +1,6 @@
-//! Sends messages to other processes and lists them. Both run in tasks, so that abandoning the call
-//! cancels them.
+//! The calls of a process that concern others: sends a message, lists the processes that it can
+//! write to, and ends a wait for messages or children after its timeout. All run in tasks, so that
+//! abandoning the call cancels them.
 
 use std::time::Duration;
 

@@ -27,8 +27,8 @@ struct TurnWaiter {
 pub(super) type EndedTurns = Vec<(oneshot::Sender<TurnEnd>, TurnEnd)>;
 
 impl TurnWaiters {
-    /// Applies the facts of a decision and returns the callers whose turns they end. `first_fact`
-    /// is the number of the first fact, and `state` is the state after the facts. O(facts x waiting
+    /// Applies the facts of a decision and returns the callers whose turns they end. `first` is the
+    /// number of the first fact, and `state` is the state after the facts. O(facts x waiting
     /// callers).
     pub(super) fn apply(
         &mut self,

@@ -241,7 +241,9 @@ struct AddressedProcess {
 }
 
 impl ProcessTable {
-    /// The process that an address names, and the id that the sender uses for it. Fails if the sender may not write to it. Costs the depth of the tree.
+    /// The process that an address names, and the id that the sender uses for it. Fails if the
+    /// sender may not write to it; it may write to each process that has written to it (a
+    /// *correspondent*). Costs the depth of the tree.
     fn resolve_receiver(
         &self,
         from: Pid,

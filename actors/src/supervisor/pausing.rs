@@ -1,10 +1,12 @@
 //! Pauses at limits, as the supervisor sees them: which processes are paused, and what is below
 //! them.
 //!
-//! The row of a paused process says so, in the commit of the fact (`WriteOp::Waiting`). So the
-//! supervisor knows before any journal is read which processes must not begin anything, and what it
-//! tells a process when it is loaded follows from the table alone: whatever was told to an earlier
-//! life, and in which order, does not matter (PAUSE-1).
+//! A process can be *paused* at a limit; then all processes below it are *suspended*, and none of
+//! them begins anything (`kernel/machine/src/process/pausing.rs`). The row of a paused process
+//! says so, in the commit of the fact (`WriteOp::Waiting`). So the supervisor knows before any
+//! journal is read which processes must not begin anything. What it tells a process that is loaded
+//! follows from the table alone: the signals that were sent to an earlier actor of the process, and
+//! their order, do not matter (PAUSE-1).
 
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::Pid;
@@ -32,8 +34,8 @@ impl Supervisor {
         }
     }
 
-    /// The signal that a process gets when it begins to run, if a process above it is paused, or no
-    /// process is any more.
+    /// The signal that a process gets when it is loaded: `Suspend` if a process above it is paused,
+    /// `Release` if it is suspended and no process above it is paused any more.
     pub(super) fn find_hold_of_new_life(&self, pid: Pid, is_suspended: bool) -> Option<Signal> {
         match (self.table.is_below_paused(pid), is_suspended) {
             (true, _) => Some(Signal::Suspend),
@@ -43,8 +45,8 @@ impl Supervisor {
     }
 }
 
-/// The inputs of a process that begins to run, with this signal in place of those that waited: a
-/// suspension comes before it resumes, and a release after that.
+/// The inputs of a process that is loaded, with this signal in place of the suspensions and
+/// releases that waited. A suspension comes before the resume signal, and a release after it.
 pub(super) fn with_hold(mut inputs: Vec<Delivery>, hold: Option<Signal>) -> Vec<Delivery> {
     inputs.retain(|delivery| {
         !matches!(

@@ -1,7 +1,7 @@
 //! Records raises of limits of processes that are not loaded, without running them.
 //!
-//! The limits of a child are a share of its parent's budget: the facts of both are one append. Both
-//! count as being loaded meanwhile, so that nothing else writes their journals.
+//! The limits of a child are a share of its parent's budget: the facts of both are one append.
+//! Meanwhile parent and child count as being loaded, so that nothing else writes their journals.
 
 use dormouse_kernel::process::{self, ParentOfRaised, RecordedRaise};
 use dormouse_proto::budget::{Budget, Paused};

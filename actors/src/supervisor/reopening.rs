@@ -1,5 +1,6 @@
-//! Opens ended processes again: a message for one is first read for the process, then committed
-//! together with the fact that opens it.
+//! Opens ended processes again. A message for an ended process is read beside the actors, because
+//! none runs for the process; then the message is committed together with the fact that opens the
+//! process.
 //!
 //! A root is opened by the supervisor. A child needs a share of its parent's budget: the parent
 //! decides, and commits its own facts and those of the child at once (REOPEN-1). Until the result

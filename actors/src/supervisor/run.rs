@@ -288,7 +288,7 @@ impl Supervisor {
         };
         self.context.publish(event);
         self.table.mark_running(pid, actor);
-        // Its effects may have been lost with an earlier life.
+        // An earlier actor of the process may have stopped before it reported this.
         self.set_paused(pid, is_paused);
         waiting
             .into_iter()

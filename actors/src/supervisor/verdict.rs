@@ -1,7 +1,8 @@
 //! Records verdicts on held calls of processes that are not loaded, without running them.
 //!
-//! The process counts as being loaded meanwhile, so that nothing else writes its journal: inputs and
-//! callers wait, and load it afterwards.
+//! A verdict is what a person decides about a held call. Meanwhile the process counts as being
+//! loaded, so that nothing else writes its journal: inputs and callers wait, and load it
+//! afterwards.
 
 use dormouse_kernel::process::{self, Verdict};
 use dormouse_proto::id::{Pid, ProcessCallId};

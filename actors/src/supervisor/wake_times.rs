@@ -4,7 +4,8 @@
 //! A process reports what it waits for, and does not need to be in memory until then: a hibernated
 //! process is woken by [`Input::WakeDue`], like by a message. The process itself decides what is
 //! due, because its journal is the truth, so that waking it too early or twice does no harm. There
-//! is one timer, for the earliest time of all.
+//! is one timer, for the earliest time of all. A loaded process has a timer of its own besides
+//! (`process/alarm.rs`), for its wall time and for held calls that expire.
 //!
 //! Held processes are not woken: nothing runs before the host has resumed it. A process that only
 //! waits for its next alarm or for a person is resumed without being loaded.

@@ -77,8 +77,8 @@ pub(super) async fn collect_ended(kernel: Kernel) {
     }
 }
 
-/// What the servers last said of themselves. If the folder cannot be used, each start waits for
-/// them.
+/// What the servers listed at earlier starts, so that a client gets their tools before they run. If
+/// the folder cannot be used, each start waits for the servers.
 pub(super) fn open_known_lists(cache: Option<&Path>) -> KnownLists {
     let folder = cache.map(|cache| cache.join("lists"));
     let opened = folder.map(|folder| {

@@ -114,8 +114,9 @@ pub(super) const CLIENTS: [KnownClient; 9] = [
 ];
 
 impl KnownClient {
-    /// The file of the client: one that exists, otherwise one in a folder that exists. `None` if
-    /// there is neither, so that the client is not there. The home itself shows nothing.
+    /// The file of the client: the first that exists, otherwise the last whose folder exists.
+    /// `None` if there is neither: the client is not installed. The home does not count as such a
+    /// folder, since it always exists.
     pub(super) fn find_file(&self, home: &Path, config: &Path) -> Option<PathBuf> {
         let paths = || {
             self.files
@@ -136,7 +137,8 @@ impl KnownClient {
 }
 
 impl EntryForm {
-    /// The command of an entry; `None` if the entry has none, as that of a machine.
+    /// The command of an entry; `None` if the entry has none, because its server is reached by a
+    /// URL.
     pub(super) fn command(self, entry: &Value) -> Option<Vec<String>> {
         let texts = |values: &Value| -> Option<Vec<String>> {
             let texts = values.as_array()?.iter();

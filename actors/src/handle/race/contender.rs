@@ -22,7 +22,8 @@ use crate::held_call::HeldCall;
 use crate::recovery::decode_fact;
 use crate::supervisor::TreeMessage;
 
-/// How many facts may follow the one that ends a turn: those of the clock.
+/// How many facts may follow the one that ends a turn: those that record how long the process ran,
+/// and that its wall time stands still.
 const FACTS_AFTER_TURN: u64 = 4;
 
 /// A branch that has come to rest, as its judge sees it: its turn has ended, or it stands at calls
@@ -113,7 +114,7 @@ impl From<KernelError> for NoCandidate {
 }
 
 impl Contender {
-    /// The first branch of the first level. `process` was created stopped.
+    /// `process` was created stopped. The race sets the number and the level of the branch later.
     pub(super) async fn new(process: Process) -> Result<Self, KernelError> {
         let root = process.kernel.process_tree(process.pid()).await?.root;
         Ok(Self {
@@ -154,6 +155,7 @@ impl Contender {
         self.candidate().await
     }
 
+    /// Waits until the branch has come to rest, or has ended.
     async fn rest(&self, earlier_end: Option<u32>) -> Result<(), KernelError> {
         let rests = self
             .process
@@ -245,8 +247,9 @@ impl Contender {
     }
 }
 
-/// Whether nothing happens in the process before somebody decides. The end with the number
-/// `earlier_end` was before the branch began.
+/// Whether nothing happens in the process before somebody decides. `earlier_end` is set if the
+/// process had ended at the point of the race, and its input opens it again: how often it had been
+/// opened again by then. That end does not count.
 fn has_come_to_rest(view: &ProcessView, earlier_end: Option<u32>) -> bool {
     match &view.phase {
         Phase::Ended { exit } => earlier_end != Some(exit.reopenings),
