@@ -1,5 +1,9 @@
 //! Answers the requests of a client: translates each request into calls of the session's process,
 //! and the outcome into a response of the protocol.
+//!
+//! `session_process.rs` says which process a request gets, `session_tools.rs` lists and calls its
+//! tools, `upstream.rs` asks the tool servers behind it, and `session_client.rs` passes on what
+//! those servers ask or tell the client.
 
 use std::sync::Arc;
 

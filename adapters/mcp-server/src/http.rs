@@ -48,8 +48,8 @@ const BODY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The headers of a request must arrive within this time. It also limits how long a connection is
 /// kept alive without a request, so it is longer than common clients keep idle connections (4 to
-/// 5 seconds in Node and Python): otherwise a client could send a request at the moment at which the
-/// server closes the connection, and lose it.
+/// 5 seconds in Node and Python): otherwise a client could send a request at the moment at which
+/// the server closes the connection, and lose it.
 const HEADER_DEADLINE: Duration = Duration::from_secs(15);
 
 /// The most connections at once: a few for each session.

@@ -1,6 +1,7 @@
 //! A small description of the tools that read descriptors. Clients send the descriptions of all
-//! tools with every request, and a client can have many proxies: here are three tools, with the
-//! parameters that are used most. The tools themselves take all of their parameters still.
+//! tools to their model with every request, and a client can have many proxies (`dormouse mcp`
+//! between a client and tool servers): here are three tools, with the parameters that are used
+//! most. The tools themselves take all of their parameters still.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Generates the program of a proxy: a process with the tools of other servers and the tools that
-//! read descriptors.
+//! Generates the program of a proxy, which is `dormouse mcp` between a client and tool servers: its
+//! processes have the tools of those servers and the tools that read descriptors.
 
 use std::fmt::Write;
 

@@ -87,7 +87,8 @@ pub(crate) fn page_template() -> ResourceTemplate {
     )
 }
 
-/// The kept output that a URI names in the place of a descriptor.
+/// The kept output that a URI names in the place of a descriptor: one that outlives its session
+/// (`kept_outputs.rs`).
 pub(crate) fn kept_name(uri: &str) -> Option<OutputName> {
     let rest = uri.strip_prefix(SCHEME)?;
     OutputName::parse(rest.split_once('?').map_or(rest, |(name, _)| name))

@@ -1,5 +1,7 @@
-//! The kept outputs of one session: gives its new descriptors names that outlive it, and opens the
-//! outputs of earlier sessions that a call names.
+//! The kept outputs of one session. A kept output is the content of a descriptor as a file that
+//! outlives the session, under a name such as `kept-…` (`kept_outputs.rs`). Here the new
+//! descriptors of a session are kept, and outputs of earlier sessions that a call names are opened
+//! as descriptors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,8 +3,9 @@
 //! A session has a process of its own, which starts with the first request of the session and is
 //! killed when the session ends. A call outside of a session has a process of its own too, since
 //! nothing tells which calls come from the same client (over HTTP, the protocol has no sessions
-//! from version 2026-07-28 on); lists are those of one process for all such clients, which is never
-//! called. If the process is persistent, all clients share it.
+//! from version 2026-07-28 on). What such clients list (tools, prompts, resources) is what one
+//! process has that all of them share, and that executes no call. If the process is persistent, all
+//! clients share it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,6 @@
 //! Lists and calls the tools of a session's process, within the limits of calls that run and wait.
+//! `tool_descriptions.rs` describes a tool to a client, `call_result.rs` builds the result of a
+//! call, and `session_outputs.rs` keeps the descriptors that the call opened beyond the session.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -62,6 +62,8 @@ impl Upstream {
         &self.view
     }
 
+    /// The servers that the program names. Each has the selection of its tools, and the prefix that
+    /// the program gives to its names.
     pub(crate) fn servers(&self) -> &[EnabledServer] {
         self.view.program.servers()
     }
@@ -144,8 +146,8 @@ impl Upstream {
         Err(last)
     }
 
-    /// All entries of a list of a server, whose pages are in `key`. A server that does not answer
-    /// has none.
+    /// All entries of a list of a server; each page has its entries in the field `key`. A server
+    /// that does not answer has none.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         server: &Arc<Server>,

@@ -1,9 +1,14 @@
 //! The MCP client. It keeps the connections to the servers that programs name: one that all
 //! processes of a kernel share, or one for each tree of processes.
 //!
-//! A kernel may be an MCP server itself: the program that calls it, such as an editor, is the
-//! *downstream client* of a tree of processes. A server may ask it for something, and is told what
-//! it declares. "Client" alone, in the names of MCP messages, is this crate.
+//! A *connection* (`connection.rs`) is to one server and lives as long as it may be needed. It has
+//! at most one *session* (`session.rs`) at a time, from a handshake with the server to an end. A
+//! server that is a program runs for one session.
+//!
+//! A kernel may be an MCP server itself (`dormouse mcp`): the program that calls it, such as an
+//! editor, is the *downstream client* of a tree of processes, which the port [`ServerClient`]
+//! stands for. A server may ask it for something, and is told what it declares. In the names of MCP
+//! messages, "client" is this crate.
 
 mod call_deadline;
 mod connection;
@@ -78,7 +83,7 @@ pub struct McpClient {
     default_sharing: Sharing,
     /// For servers that are started only when they are called.
     known_lists: Option<Arc<KnownLists>>,
-    /// How long a client waits for the lists of an optional server that has never run.
+    /// How long a downstream client waits for the lists of an optional server that has never run.
     max_start_wait: Duration,
     logins: Option<Logins>,
 }
@@ -117,13 +122,13 @@ impl McpClient {
         self
     }
 
-    /// Starts a server only when a client calls one of its tools, or reads one of its prompts or
-    /// resources.
-    /// Until then its tools, prompts and resources are those that it had when it last ran. When it
-    /// has started, they are kept in `known`, and clients are notified of those that have changed
+    /// Starts a server only when one of its tools is called, or one of its prompts or resources is
+    /// read. Until then its tools, prompts and resources are those that it had when it last ran.
+    /// When it has started, they are kept in `known`, and downstream clients (the MCP clients that
+    /// the kernel itself serves) are notified of those that have changed
     /// ([`ServerClient::notify`]).
     ///
-    /// A server that is not in `known` is started for its lists. A client waits at most
+    /// A server that is not in `known` is started for its lists. A downstream client waits at most
     /// `max_start_wait` for it if it is optional, and is notified when the server is ready.
     #[must_use]
     pub fn start_when_called(mut self, known: KnownLists, max_start_wait: Duration) -> Self {
@@ -165,9 +170,9 @@ impl McpClient {
         )
     }
 
-    /// How long to wait for the lists of a server that has never run. Without a client that is
-    /// notified when the server is ready, and for a server that the program requires, as long as
-    /// the declaration says.
+    /// How long to wait for the lists of a server that has never run; `None`: as long as its
+    /// declaration says. That is so without a downstream client, which would be notified when the
+    /// server is ready, and for a server that the program requires.
     fn max_start_wait(&self, server: &Server, client: DownstreamClient) -> Option<Duration> {
         client
             .filter(|_| server.optional)
@@ -179,7 +184,7 @@ impl McpClient {
         let sharing = self.sharing(server);
         let client = self.downstream.of_tree(root);
         let create = || {
-            // A connection that all trees share serves no client.
+            // A connection that all trees share serves no downstream client.
             let client = client.filter(|_| sharing == Sharing::Tree);
             self.new_connection(server, client)
         };

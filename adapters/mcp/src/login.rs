@@ -1,5 +1,6 @@
 //! Logs in to servers that ask for OAuth, as the protocol prescribes: the user grants access in a
-//! browser, on this machine or with a code on another one, and the token is kept for later sessions.
+//! browser, on this machine or with a code on another one, and the token is kept for later
+//! sessions.
 //!
 //! * A token is sent to the server of its login alone, whose URL is part of the request for it
 //!   (RFC 8707), and refreshed at the authorization server of its login.
@@ -191,8 +192,9 @@ impl Logins {
         LoginFile::of(&self.folder, url).remove()
     }
 
-    /// The manager of the token for this URL; `None` if there is no login. `ca_file` names further
-    /// authorities for the authorization server.
+    /// The manager of the token for this URL, by which the protocol library adds the token to
+    /// requests and refreshes it; `None` if there is no login. `ca_file` names further authorities
+    /// for the authorization server.
     ///
     /// # Errors
     /// [`UnusableLogin`].

@@ -1,6 +1,6 @@
 //! The deadline of a call: it begins anew with each progress that the server reports, and does not
-//! run while the server waits for the downstream client. The kernel bounds the whole call
-//! (`max_duration` of the server).
+//! run while the server waits for the downstream client (the MCP client that the kernel itself
+//! serves). The kernel bounds the whole call (`max_duration` of the server).
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,9 +1,10 @@
-//! The connection to one server: started when it is first needed, shared by all processes, and
-//! started again when it has ended.
+//! The connection to one server: it begins a session (`session.rs`) when one is first needed, and
+//! another one after that has ended. A server that is a program runs for one session.
+//! `server_connections.rs` decides which processes share a connection, and `list_source.rs` what is
+//! shown of a server that does not run.
 //!
-//! A call is never repeated, even if the connection ends in the middle of it. The host starts
-//! servers that are programs in the same way as commands, and ends them with everything that they
-//! started.
+//! A call is never repeated, even if the session ends in the middle of it. The host starts servers
+//! that are programs in the same way as commands, and ends them with everything that they started.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

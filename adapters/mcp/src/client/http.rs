@@ -1,5 +1,7 @@
 //! The transport to a server on another machine: streamable HTTP, if the host permits the
-//! connection.
+//! connection. Headers are those of the server's declaration, whose values may name variables of
+//! the host, or headers by which the downstream client (the MCP client that the kernel itself
+//! serves) began its session.
 
 use std::sync::Weak;
 use std::time::Duration;

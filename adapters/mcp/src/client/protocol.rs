@@ -1,5 +1,6 @@
 //! Requests of the protocol that are passed on as they are: prompts, resources, completions, and
-//! whatever else the downstream client asks a server for.
+//! whatever else the downstream client (the MCP client that the kernel itself serves) asks a server
+//! for.
 
 use dormouse_actors::ports::{ServerAnswer, ServerRequestError};
 use rmcp::model::{

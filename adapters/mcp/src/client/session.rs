@@ -1,4 +1,7 @@
-//! A session with one tool server: requests, and the end. `handshake.rs` begins it.
+//! A session with one tool server: requests, and the end. `handshake.rs` begins it, and
+//! `connection.rs` begins the next one. `liveness.rs` decides from the outcomes of requests whether
+//! the server can still be expected to answer. The *downstream client* is the MCP client that the
+//! kernel itself serves.
 
 mod handshake;
 mod pending_request;
@@ -47,7 +50,8 @@ pub(super) struct Session {
     open_downstream_requests: watch::Receiver<usize>,
     progress_sinks: ProgressSinks,
     close_reason: CloseReason,
-    /// The names of the server's own tools, and the number of changes after which they were listed.
+    /// The names of the server's own tools (not those that `resources.rs` adds), and the number of
+    /// changes after which they were listed.
     own_tools: Mutex<Option<(u64, Arc<BTreeSet<String>>)>>,
 }
 

@@ -2,8 +2,8 @@
 //! is shown nowhere else.
 //!
 //! Long lines are truncated, and [`LogLimit`] bounds the number of lines. If a server does not
-//! start, its last lines are logged as an error, since they usually say why. Not always the very last
-//! one does: Node ends with its version, npm with the name of a log.
+//! start, its last lines are logged as an error, since they usually say why. The very last one
+//! alone may not: Node ends with its version, npm with the name of a log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

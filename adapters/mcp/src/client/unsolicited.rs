@@ -1,10 +1,10 @@
 //! Handles the messages of a server that do not answer a request, and bounds their number.
 //!
-//! A ping is answered, and any other request is passed on to the downstream client, or
-//! refused if there is none. Progress is reported and changed tools are counted; every other
-//! notification goes to that client, or is dropped.
-//! The protocol library sees only the answers to the requests of this client, because the library
-//! starts a task and writes log lines for each message, without a bound.
+//! A ping is answered, and any other request is passed on to the downstream client (the MCP client
+//! that the kernel itself serves, `downstream_requests.rs`), or refused if there is none. Progress
+//! is reported and changed tools are counted; every other notification goes to the downstream
+//! client, or is dropped. The protocol library sees only the answers to the requests of this crate,
+//! because the library starts a task and writes log lines for each message, without a bound.
 //!
 //! The connection is closed if the server does not read the answers to its requests, or if the
 //! server sends more than [`MAX_UNSOLICITED`] such messages within [`WINDOW`].

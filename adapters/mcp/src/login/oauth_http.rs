@@ -1,6 +1,7 @@
-//! The connections to authorization servers: those of every HTTP client in Dormouse, encrypted,
-//! with bounded answers, and without redirects. The authorities that a server's declaration names
-//! are trusted for its authorization server too.
+//! The HTTP client for authorization servers. It is configured as every HTTP client in Dormouse
+//! (`dormouse_http`), follows no redirect, and bounds answers; over a network it takes encrypted
+//! addresses only. The authorities that a server's declaration names are trusted for its
+//! authorization server too.
 
 use std::time::Duration;
 

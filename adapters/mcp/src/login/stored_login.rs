@@ -1,5 +1,6 @@
 //! The file of one login. It is replaced as a whole, and locked while a token is refreshed, since
-//! an authorization server may take each refresh token only once.
+//! an authorization server may take each refresh token only once. The protocol library, which
+//! refreshes tokens, reads and writes them through its trait [`CredentialStore`].
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};

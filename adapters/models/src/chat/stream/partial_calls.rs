@@ -180,7 +180,8 @@ impl Part {
 }
 
 impl Call {
-    /// Whether a part at the position of this call, with another id, begins a new call.
+    /// Whether a part begins a new call, although its index, or its place behind this call, assigns
+    /// it to this call. The part does not have the id of this call.
     fn ends_before(&self, part: &Part) -> bool {
         let has_other_id = !self.id.is_empty() && !part.id.is_empty();
         let repeats_name = part.name == self.function.text("name") && !part.has_arguments();
