@@ -1,4 +1,9 @@
-//! Reads and writes files below the permitted root folders.
+//! Reads and writes files below the permitted root folders. (A root is a folder here, not the root
+//! process of a tree.)
+//!
+//! `roots.rs` finds the root of a path, `location.rs` the folder below it and the name, and
+//! `folder.rs` opens them, by `open_beneath.rs`. `splice.rs` joins new bytes with an old file, and
+//! `replacement.rs` puts the result in the place of the file. `file_request.rs` words the errors.
 //!
 //! Each access starts at the handle of a root that was opened when the host was created. The text
 //! of a path only serves to find its root and its components; what the path leads to is determined

@@ -1,4 +1,6 @@
-//! The implementation of the port [`Host`] for this machine.
+//! The implementation of the port [`Host`] for this machine: passes files to `files.rs`, commands
+//! and tool servers to `command.rs`, within the permissions (`permissions.rs`), and outside of what
+//! is sealed (`sealed.rs`).
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,8 @@
 //! Validates a commit against the stored records, and turns it into record operations.
+//!
+//! `validator.rs` has the rules, `frame.rs` the encoding of records (`Codec`), `content.rs` that of
+//! contents, and `log.rs` is the port that writes them. A commit *pins* each content that it names,
+//! so that a garbage collection which has begun already does not free it (`gc_pins.rs`).
 
 use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
 

@@ -10,7 +10,8 @@
 //! * the directory, as the module `frame` encodes a record: whether the chunks are compressed (1),
 //!   the length of the content (8), the compressed length of each chunk (4 each) if they are, and
 //!   the hashes of the chunks (32 each) if there is more than one;
-//! * the text index, encoded in the same way, if there is one.
+//! * the text index (where pages and lines of the content begin), encoded in the same way, if there
+//!   is one.
 //!
 //! Each part is authenticated together with its *binding*, so that it cannot be swapped for another
 //! part. The binding is a zero, the part (1: directory 1, text index 2, chunk 3), the number of the

@@ -1,5 +1,8 @@
 //! Garbage collection: finds the contents that journals reference, and deletes the others.
 //!
+//! The inventory (`kernel/machine/src/inventory.rs`) says which process references which content.
+//! Contents that commits name during a collection are pinned, and kept (`gc_pins.rs`).
+//!
 //! Contents are compared by the names that the log has for them, because an encrypted log lists
 //! contents by keyed hashes.
 //!

@@ -1,4 +1,5 @@
-//! Pins contents that are committed while garbage collection marks.
+//! Pins contents that are committed while garbage collection marks: while it reads the journals for
+//! the contents that they reference, before the sweep frees all others.
 //!
 //! The marker reads journals while writers append to them. A writer may reference a content after
 //! the marker has passed that journal, so every content referenced by a commit during a mark is

@@ -115,7 +115,8 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum StreamKind {
-    /// The row of a process: one record, number 0, rewritten when the process ends or is deleted.
+    /// The row of a process (what is known of it without its journal): one record, number 0,
+    /// rewritten whenever the row changes.
     Process = 1,
     /// Images of a process, numbered by the last fact in them; the image that the process was
     /// created with has the number 0.

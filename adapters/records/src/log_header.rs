@@ -3,7 +3,8 @@
 //! The first commit writes the header as a record, which is never changed. Its payload is the
 //! version of the encoding (1), the salt (32) and the check value of the secret (32); both are
 //! zeros in a log that is not encrypted. The header itself is never encrypted. Without the header
-//! an encrypted log cannot be read, because every key is derived from the salt.
+//! an encrypted log cannot be read, because every key is derived from the salt (`secret.rs`). The
+//! check value tells whether a secret is the right one.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! The stored row of a process.
+//! The stored row of a process: what is known of the process without its journal (parent, program,
+//! exit, what it waits for), and where its history begins.
 
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::{FactNumber, Pid};

@@ -1,4 +1,8 @@
 //! [`RecordStore`]: implements the store port on a log of records.
+//!
+//! `log.rs` is the port to the log, `commit.rs` turns commits into operations on it, `gc.rs`
+//! collects garbage. `frame.rs` decides how records are encoded (`Codec`), and `log_header.rs`
+//! keeps in the log whether it is encrypted. `row.rs` has the row of a process.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

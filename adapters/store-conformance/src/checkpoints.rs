@@ -1,4 +1,7 @@
 //! Checkpoints: a checkpoint has the last fact of each of its processes at the time of its commit.
+//!
+//! `entries.rs` makes the operations (`facts(1, 2..=3)` adds the facts 2 and 3 of process 1), and
+//! `subject.rs` runs them on the store under test.
 
 use dormouse_actors::ports::{StoreError, WriteOp};
 use dormouse_proto::checkpoint::Checkpoint;

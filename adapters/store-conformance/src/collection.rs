@@ -1,4 +1,8 @@
 //! Garbage collection: it deletes unreferenced contents, and must keep everything else.
+//!
+//! A collection begins a mark, then takes an inventory, which says what journals refer to, then
+//! sweeps. What commits refer to after the mark began is kept as well. `entries.rs` makes the
+//! operations to commit, and `subject.rs` runs them on the store under test.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,7 @@
 //! Contents: stored by hash, read in parts.
+//!
+//! `entries.rs` makes the operations (`facts(1, 2..=3)` adds the facts 2 and 3 of process 1), and
+//! `subject.rs` runs them on the store under test.
 
 use bytes::Bytes;
 use dormouse_actors::ports::{StoreError, WriteOp};

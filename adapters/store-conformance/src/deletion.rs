@@ -1,4 +1,8 @@
-//! Deleted processes and truncated histories.
+//! Deleted processes and truncated histories. A truncated history begins at an image; the facts up
+//! to that image are gone.
+//!
+//! `entries.rs` makes the operations (`facts(1, 2..=3)` adds the facts 2 and 3 of process 1), and
+//! `subject.rs` runs them on the store under test.
 
 use dormouse_actors::ports::{Store, StoreError};
 use dormouse_proto::id::{FactNumber, Pid};

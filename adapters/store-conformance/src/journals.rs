@@ -1,4 +1,7 @@
 //! Journals: images, facts and histories.
+//!
+//! `entries.rs` makes the operations (`facts(1, 2..=3)` adds the facts 2 and 3 of process 1), and
+//! `subject.rs` runs them on the store under test.
 
 use dormouse_actors::ports::{Batch, CommittedFacts, Store, StoreError, SyncLevel, WriteOp};
 use dormouse_proto::id::{FactNumber, Pid};

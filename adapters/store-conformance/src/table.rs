@@ -1,4 +1,7 @@
-//! The process table, and the owner.
+//! The process table, which has a row for each process, and the owner, who alone may write.
+//!
+//! `entries.rs` makes the operations (`facts(1, 2..=3)` adds the facts 2 and 3 of process 1), and
+//! `subject.rs` runs them on the store under test.
 
 use dormouse_actors::ports::{OwnerToken, StoreError, WriteOp};
 use dormouse_proto::id::Pid;

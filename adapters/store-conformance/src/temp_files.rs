@@ -1,5 +1,8 @@
 //! Changes of temporary files: each process tree has a numbered series of them, separate from the
 //! journals.
+//!
+//! `entries.rs` makes the operations (`facts(1, 2..=3)` adds the facts 2 and 3 of process 1), and
+//! `subject.rs` runs them on the store under test.
 
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::Pid;

@@ -1,4 +1,10 @@
 //! Commits: turns a batch into records, and applies written records to the index.
+//!
+//! `validator.rs` of `adapters/records` has the rules that a batch must keep. `record_builder.rs`
+//! encodes the records, `writer.rs` appends them, and `index.rs` says what the log contains. The
+//! log knows a content by a *name*: its hash, or in an encrypted store a keyed hash of that. A
+//! commit *pins* each content that it names, so that a garbage collection which has begun already
+//! does not free it (`gc_pins.rs` of `adapters/records`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -141,8 +147,9 @@ impl LogStore {
         }
     }
 
-    /// Builds the record that truncates a history. The record contains the row of the process,
-    /// because the creation record, which contained it so far, becomes garbage.
+    /// Builds the record that truncates a history. The record contains the row of the process (what
+    /// the process table says of it), because the creation record, which contained it so far,
+    /// becomes garbage.
     fn build_truncation(&self, pid: Pid, below: FactNumber) -> Result<RecordBuilder, StoreError> {
         let entry = self.entry(pid)?;
         if below < entry.oldest_image_at() {
@@ -175,6 +182,7 @@ impl LogStore {
     ) -> Result<Option<RecordBuilder>, StoreError> {
         let name = self.log.keys().content_name(hash);
         self.gc_pins.pin(name);
+        // A content that a read found damaged counts as absent, so that it is stored again.
         let exists = self.index().has_readable_content(name)
             && !self.corrupt_contents.lock().contains(&name);
         if exists || new_contents.contains(&hash) {

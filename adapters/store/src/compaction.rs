@@ -1,5 +1,10 @@
 //! Compaction frees the space of garbage, one segment at a time. It is the last step of a garbage
-//! collection.
+//! collection. With `SweepMode::Count` it writes nothing, and reports what would be freed.
+//!
+//! A collection begins with a *mark*: contents that commits name from then on are pinned, and kept
+//! (`gc_pins.rs` of `adapters/records`). `liveness.rs` decides which records are live, and
+//! `inspection.rs` sorts the records of one segment by that. HEAD's position (`head.rs`) is the end
+//! up to which the log is known to be synced.
 //!
 //! A segment with few live records is emptied: its live records are appended again at the log's
 //! end, synced and covered by HEAD; then the segment's file is replaced by a stub, one record of

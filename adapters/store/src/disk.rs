@@ -1,5 +1,5 @@
-//! The file operations that the log and HEAD need. Tests substitute a disk that loses unsynced
-//! writes or fails at a chosen step.
+//! The file operations that the log and HEAD need; `lib.rs` lists the files of a store. Tests
+//! substitute a disk that loses unsynced writes or fails at a chosen step.
 //!
 //! LOCK and the index always use the real file system: the lock belongs to the operating system,
 //! and the index can be rebuilt.

@@ -1,8 +1,9 @@
 //! Checks a store: reads every record with its payload, and reports each damage with its
 //! consequences. A repair removes or acknowledges the damage.
 //!
-//! A check changes nothing, and builds the same process table as an opening does (`log_scan`). A
-//! repair never loses anything that can still be read:
+//! `log_scan.rs` reads the log, with the help of `log_walk.rs`, which finds damaged ranges and the
+//! log's end; `issue.rs` lists the kinds of damage. A check changes nothing, and builds the same
+//! process table as an opening does. A repair never loses anything that can still be read:
 //! * the index is rebuilt;
 //! * a damaged snapshot is dropped if an earlier one leads to the same state;
 //! * a damaged content is recorded as lost, so that a reader gets the error at once and the next

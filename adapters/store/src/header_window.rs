@@ -6,7 +6,8 @@
 //! read serves several headers, and shrinks to its minimum otherwise.
 //!
 //! Next to a writer, the window may be older than the file. A header is used from the window only
-//! if it verifies; that no header verifies at a location is always decided by a fresh read.
+//! if it verifies: its keyed hash shows that this store wrote it at this location
+//! (`record_header.rs`). That no header verifies at a location is always decided by a fresh read.
 
 use dormouse_actors::ports::StoreError;
 

@@ -1,5 +1,9 @@
 //! The index of the log: the process table in memory, and the locations of records on disk.
 //!
+//! `process_table.rs` is the part in memory, `location_index.rs` the part on disk, and
+//! `log_walk.rs` reads the log from record to record. The parameter `head` is HEAD's position, or a
+//! later commit: the log was whole up to there, and may be longer.
+//!
 //! Live commits and recovery apply records by the same function, so that both lead to the same
 //! index. Changes are batched in memory, and queries see them there until they are flushed. That
 //! way no commit waits for sled, the database on disk.
@@ -56,8 +60,8 @@ pub(crate) struct Index {
     pending: IndexChanges,
     position: LogPosition,
     backend: Backend,
-    /// Whether the index was built from the whole log in this session. Only then does a missing key
-    /// prove that a record does not exist: an index from disk may have lost keys.
+    /// Whether the index was built from the whole log since the store was opened. Only then does a
+    /// missing key prove that a record does not exist: an index from disk may have lost keys.
     is_authoritative: bool,
     /// Index entries that point into these segments are ignored.
     compacted: Arc<CompactedSegments>,
@@ -487,8 +491,8 @@ impl Index {
         self.check_absence(locations.is_some()).map(|()| locations)
     }
 
-    /// Fails if a record was not found in an index that was not built in this session: an index
-    /// from disk may have lost keys.
+    /// Fails if a record was not found in an index that was not built since the store was opened:
+    /// an index from disk may have lost keys.
     fn check_absence(&self, is_found: bool) -> Result<(), IndexFault> {
         if is_found || self.is_authoritative {
             Ok(())

@@ -2,7 +2,9 @@
 //! needs it, and the contents that it references.
 //!
 //! The inventory says which process references which content, and how much of each segment is live.
-//! Garbage collection uses it.
+//! Garbage collection uses it. A `Need` says how long a record or a reference counts: as long as a
+//! fact or an image is part of its process's history, or as long as the process exists. This crate
+//! decodes no fact and no image: the caller's function `references` names the contents in them.
 //!
 //! The pass reads the log in order, from where the last pass ended. Of several copies of a record,
 //! only the one that the index points to is counted. A payload is decoded when a pass first reads
@@ -11,7 +13,8 @@
 //! A missing record never counts as a record without references. At the end, every process of which
 //! a record was read must be complete from its first image to its last fact; otherwise its
 //! references are unknown. Only records first written after the end of the pass may be missing: the
-//! GC mark began earlier, and the contents that they reference are pinned.
+//! collection's mark began earlier, so the contents that these records reference are pinned, that
+//! is, kept by this collection (`gc_pins.rs` of `adapters/records`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,9 @@
-//! Decides which records are live: a live record is one that the result of a query depends on.
+//! Decides which records are live: a live record is one that the result of a query depends on. A
+//! compaction moves the live records of a segment and drops the others.
+//!
+//! The table in `record_header.rs` says what `subject`, `first` and `count` mean for each kind of
+//! record. Whether anything refers to a content is not decided here, but in
+//! `compaction/inspection.rs`.
 
 use dormouse_actors::ports::Deletions;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};

@@ -3,7 +3,7 @@
 //! The key-value database, sled, may silently lose keys or change values. Therefore the index
 //! contains only data that the log contains as well (INDEX-1), and every value is verified:
 //! locations and the position carry keyed hashes, the process table a digest. A missing key proves
-//! that a record is missing only in an index that was built in this session.
+//! that a record is missing only in an index that was built since the store was opened.
 //!
 //! A key is one letter and numbers in big-endian order:
 //!

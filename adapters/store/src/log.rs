@@ -1,7 +1,7 @@
 //! All segments of a store, read as one log.
 //!
-//! Every read is checked. This module creates and replaces segments; only the writer appends to
-//! them. It does not interpret payloads.
+//! A record is a header (`record_header.rs`) and a payload. Every read is checked. This module
+//! creates and replaces segments; only the writer appends to them. It does not interpret payloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

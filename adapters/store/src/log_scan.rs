@@ -1,4 +1,7 @@
-//! Reads a whole log, payloads included, and lists the damaged records.
+//! Reads a whole log, payloads included, and lists the damaged records, for `fsck.rs`.
+//!
+//! `log_walk.rs` finds the records and the damaged ranges by their headers; this module adds the
+//! check of payloads, and notes per process which images and facts are readable.
 //!
 //! The scan uses no index on disk. It keeps numbers and hashes in memory, but no payload.
 

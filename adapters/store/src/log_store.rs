@@ -1,5 +1,8 @@
 //! The store on disk: implements the port [`Store`] with a writer, an index and the log.
 //!
+//! `recovery.rs` opens it, `commit.rs` validates and builds commits, `queries.rs` answers queries,
+//! and `inventory_pass.rs` and `compaction.rs` collect garbage.
+//!
 //! Commits are serialised by the writer's lock. Reads do not take that lock, and wait only while
 //! the index is updated in memory. No lock is held while contents or facts are read.
 

@@ -1,12 +1,13 @@
 //! The payload of a *packed* content: one that is compressed, encrypted or both.
 //!
 //! Each chunk of 64 KiB is packed on its own, so that a part can be read without the rest. The
-//! payload consists of a directory, the text index if there is one, and the chunks. In an encrypted
-//! store, each of these is encrypted on its own, and its kind and its number are authenticated.
+//! payload consists of a directory, the content's index (where its pages and lines begin) if there
+//! is one, and the chunks. In an encrypted store, each of these is encrypted on its own, and its
+//! kind and its number are authenticated.
 //!
 //! * Directory: the content's hash (32); for each chunk its stored length (4), which equals the
-//!   chunk's own length if it is not compressed; the chaining values (32 each) if there is more
-//!   than one chunk.
+//!   chunk's own length if it is not compressed; the chaining values (32 each), which are the
+//!   hashes of the chunks as inner nodes of BLAKE3, if there is more than one chunk.
 //! * Index: the BLAKE3 of the index (32) and the index.
 //! * Chunk: one zstd frame, or the chunk as it is if the directory contains its own length.
 //!

@@ -1,5 +1,7 @@
 //! The process table, in memory: one entry per process, with its row and the last fact of its
-//! journal.
+//! journal. The *row* is what is known of a process without its journal: parent, program, exit, and
+//! what it waits for. The table also keeps the checkpoints, the lost ranges of the log
+//! (`log_walk.rs`), and the losses that a repair acknowledged.
 //!
 //! The table holds each entry as its encoded bytes, about fifty, and decodes it at each query,
 //! because there is an entry for every process that ever existed, and most of those hibernate or

@@ -1,7 +1,10 @@
-//! Answers queries: finds records by the index, and reads them from the log.
+//! Answers queries: finds records by the index (`index.rs`), and reads them from the log
+//! (`record_read.rs`).
 //!
-//! If a record is not found and may be lost, the query fails with [`StoreError::Damaged`]. It never
-//! reports a record that may be lost as one that never existed.
+//! If a record is not found and may be lost, the query fails with [`StoreError::Damaged`], or with
+//! [`StoreError::Lost`] if a repair has acknowledged the loss. It never reports a record that may
+//! be lost as one that never existed. Lost ranges are the parts of the log without a recognisable
+//! record (`log_walk.rs`).
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ use crate::writer::Writer;
 
 /// A writer starts a segment now and then, so a consistent view is soon found.
 const ATTEMPTS: usize = 64;
-/// How often the store is read again if there seems to be damage after HEAD's position.
+/// Damage after HEAD's position is believed from this attempt on.
 const DAMAGE_RETRIES: usize = 4;
 
 /// A store opened for reading.

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0-3 | magic | `DMLG` |
 //! | 4 | version | 1 |
-//! | 5 | kind | 1 segment opened, 2 content, 3 process created, 4 facts, 5 snapshot, 6 process ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 segment compacted, 11 history truncated, 12 process deleted, 13 content lost, 14 snapshot dropped, 15 deleted pids, 16 dropped checkpoints, 17 loss acknowledged, 18 next alarm |
+//! | 5 | kind | 1 segment opened, 2 content, 3 process created, 4 facts, 5 snapshot, 6 process ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 segment compacted, 11 history truncated, 12 process deleted, 13 content lost, 14 snapshot dropped, 15 deleted pids, 16 dropped checkpoints, 17 loss acknowledged, 18 waiting, 19 process reopened |
 //! | 6 | flags | bit 0: the last record of its commit; bit 1: compressed; bit 2: encrypted |
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
@@ -17,7 +17,7 @@
 //! | 40-47 | length | of the payload, in bytes |
 //! | 48-55 | subject | the pid; ranges of numbers: the first; temp file: the pid of the tree's root; segments: the segment's number; checkpoints: the checkpoint's number; content: 0 |
 //! | 56-63 | first | facts: the number of the first; snapshot and its drop, process ended: the last fact in it; history truncated: the first fact that can be queried; segment compacted: the bytes that the segment had; temp file: the number of the change; content: the bytes of its index; otherwise 0 |
-//! | 64-71 | count | facts and ranges of numbers: how many; content: its bytes; otherwise 0 |
+//! | 64-71 | count | facts and ranges of numbers: how many; content: its bytes; process reopened: how often the process was opened again, this time included; otherwise 0 |
 //! | 72-103 | payload hash | BLAKE3 of the payload; of a content, and of the record that declares it lost, the log's name of the content; of a compacted segment the hash of its last record |
 //! | 104-135 | previous | the hash of the preceding record; of the first record, zeros |
 //! | 136-167 | hash | BLAKE3 of bytes 0-135, the segment's number (4) and the record's offset (8), keyed with the store's key, or with one derived from it and the secret (`secret`) |
@@ -37,7 +37,7 @@
 //!   `dormouse_proto::checkpoint::Checkpoint`, by the codec.
 //! * loss acknowledged: a list of `crate::Issue`, by the same codec.
 //! * history truncated: the row, by the same codec.
-//! * next alarm: the time as an option, by the same codec.
+//! * waiting: what the process waits for, and whether it is paused at a limit, by the same codec.
 //! * All other kinds have no payload.
 //!
 //! In an encrypted store, every payload that is not empty is encrypted (`secret`), except that of
@@ -110,7 +110,7 @@ pub(crate) enum RecordKind {
     DroppedCheckpoints = 16,
     /// Acknowledges losses.
     LossAcknowledged = 17,
-    /// Sets when the next alarm of a process is due.
+    /// Says what a process waits for (an alarm, a person), and whether it is paused at a limit.
     Waiting = 18,
     /// Opens an ended process again.
     ProcessReopened = 19,

@@ -1,8 +1,10 @@
 //! Opens a store for writing.
 //!
 //! The steps have to be in this order: take the lock; read HEAD, which says what the log must
-//! contain; check the log against HEAD; check the index against the log. Only then the torn tail is
-//! cut, the log is synced, and HEAD is moved to the end of the log.
+//! contain; check the log against HEAD; check the index against the log. Only then the torn tail (a
+//! commit that a crash interrupted) is cut, the log is synced, and HEAD is moved to the end of the
+//! log. `log_walk.rs` distinguishes a torn tail from damage; `index.rs` opens or rebuilds the
+//! index.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A content in the log, checked chunk by chunk as it is read.
+//! A content in the log, checked chunk by chunk as it is read. `packed.rs` unpacks those that are
+//! compressed or encrypted; `chunks.rs` of `adapters/records` has the hashes of the chunks.
 //!
 //! A read costs the chunks that it touches. A range of at most two chunks is copied from the
 //! checked bytes. A longer one is a slice of the segment's map, after a pass over the file: that

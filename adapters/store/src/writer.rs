@@ -1,7 +1,8 @@
 //! The only writer of the log: assigns locations to records and makes them durable.
 //!
-//! It keeps the invariants LOG-1 and LOG-2 of the crate documentation. It knows nothing of
-//! journals: the caller has validated the records.
+//! It keeps the invariants LOG-1 and LOG-2 of the crate documentation, and writes HEAD and HEAD2
+//! (`head.rs`). It knows nothing of journals: the caller has validated the records, and
+//! `record_builder.rs` encodes them.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Runs each resource bomb of `dormouse_tests::bombs` at full size, in a kernel of its own. A bomb
 //! uses as much of one resource as it can get. Prints how the bomb ended, how much it did, how long
-//! it took, its peak memory, and how an unrelated process of the same kernel ended.
+//! it took, its peak memory, and how a *bystander* ended: a process of the same kernel that is
+//! started afterwards.
 //!
 //! `bombs [NAME]`: without a name all bombs run, each in an operating system process of its own, so
 //! that peaks of memory are not mixed. Needs `/proc` and the command `yes`. Exits with 1 if a bomb

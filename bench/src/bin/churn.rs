@@ -1,6 +1,7 @@
 //! Memory of a kernel while many processes are created and end. Prints for each round: private
 //! memory and mapped pages of the store's files as the operating system counts them, the contents
-//! in memory, and how many records a garbage collection read.
+//! in memory, the rows of the process table (one for each process that was not deleted), and how
+//! many records a garbage collection read.
 //!
 //! `churn [ROUNDS] [PROCESSES]`: in each round this many processes are created; each opens contents
 //! of 10 to 300 KB, runs a turn and ends. One in ten lives for ten rounds. Compare with a run under

@@ -2,6 +2,8 @@
 //! as JSON, for a script that compares the figures with those of another system.
 //!
 //! `descriptors CHARACTERS...`: each argument is a size in characters; the output has lines of 80.
+//! A placer decides that the output becomes a descriptor; neither it nor the read has a read quota
+//! (`unlimited`), and nothing is on disk.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};

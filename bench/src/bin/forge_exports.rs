@@ -1,6 +1,9 @@
 //! Writes exports of about 20 MB into a folder, for measuring `dormouse show` and `dormouse
-//! import`: one as a long session produces it, and forged ones with valid hashes and hostile
-//! contents.
+//! import`: two as long sessions produce them, and forged ones with valid hashes that claim many
+//! facts or messages and contain zeros in their place, or nothing.
+//!
+//! An export is a list of records, here those of a stored export with some of them replaced. Kind 1
+//! is the head, 2 a member (a process with its image), 3 facts of it, 5 a content.
 
 use std::path::Path;
 

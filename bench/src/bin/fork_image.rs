@@ -3,7 +3,8 @@
 //!
 //! `fork_image COUNTxBYTES...`: each argument is a number of descriptors and their size. For each,
 //! this program measures the decision that creates one child, loading the child's state from its
-//! image, both together, and the copy.
+//! image, both together, and the copy. It uses the process machine without actors: `decide`
+//! takes the reply of the model that requests the fork, and its effects contain the child's image.
 
 use std::hint::black_box;
 use std::path::Path;

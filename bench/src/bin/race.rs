@@ -4,6 +4,8 @@
 //! A node is a branch of a session with 50 turns that is made, calls its model once, stands at its
 //! write, is judged and ended. Its memory and its place on disk are measured while all nodes stand
 //! at their writes. The baseline of the same run is a plain branch, and a model call of a session.
+//! In a race by `BestOf`, all nodes are branches of the session. In a beam search, the best nodes
+//! of each level are continued by branches of them.
 //!
 //! `cargo run --release -p dormouse-bench --bin race -- [NODES…]` replaces the numbers of nodes.
 

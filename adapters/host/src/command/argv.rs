@@ -13,7 +13,8 @@ use super::arguments::Arguments;
 /// are plain text.
 ///
 /// # Errors
-/// A free argument would begin an element with `-`: the program would take it as an option.
+/// A free argument, whose text the model chose, would begin an element with `-`: the program would
+/// take it as an option.
 pub(super) fn fill(
     argv: &[String],
     parameters: &[Parameter],

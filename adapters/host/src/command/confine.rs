@@ -8,9 +8,10 @@
 //! * Capabilities of root that bypass permissions of files or processes are dropped for good.
 //!
 //! Three mechanisms of Linux work together: Landlock (`landlock_rules`), seccomp (`seccomp_filter`)
-//! and the capability bounding set (`capabilities`). What an older version of Landlock cannot
-//! refuse, the seccomp filter refuses. Without Landlock or without seccomp nothing is confined:
-//! commands are then refused, unless the user permits them to run anyway.
+//! and the capability bounding set (`capabilities`); `support` says which of them this system has,
+//! in which version. What an older version of Landlock cannot refuse, the seccomp filter refuses.
+//! Without Landlock or without seccomp nothing is confined: commands are then refused, unless the
+//! user permits them to run anyway.
 //!
 //! The confinement applies to one thread, can never be lifted, and is inherited by everything that
 //! the thread starts.

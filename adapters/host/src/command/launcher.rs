@@ -1,5 +1,9 @@
 //! Prepares a program for its start: finds it, checks that it is permitted, chooses its
-//! confinement, and builds its environment.
+//! confinement, and builds its environment. `process_group.rs` starts it.
+//!
+//! If this program can be a guard (`guard.rs`), the prepared command is the guard, which confines
+//! and limits the program; otherwise this process does that. A program that the user lets run
+//! *unconfined* is neither confined nor limited.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,6 +1,7 @@
-//! Starts a tool server that is a program of this machine. It is permitted, confined and guarded
-//! like a command with write access (CONFINE-2), and ended with everything that it started when its
-//! connection is closed (GROUP-1).
+//! Starts a tool server that is a program of this machine. `launcher.rs` checks the permission and
+//! prepares it, `process_group.rs` starts it: it is permitted, confined and guarded like a command
+//! with write access (CONFINE-2), and ended with everything that it started when its connection is
+//! closed (GROUP-1).
 
 use std::process::Stdio;
 

@@ -1,5 +1,6 @@
 //! A request to read or write a path, and the texts of all errors that can refuse it. Models read
-//! these texts.
+//! these texts. A [`Presence`] says whether the file must exist: it is made of the arguments
+//! `create` and `exist_ok` of a call, and `Presence::Neither` permits nothing.
 
 use std::fmt::Display;
 use std::io;

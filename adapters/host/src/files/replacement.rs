@@ -1,5 +1,6 @@
 //! The new version of a file while it is written. It gets the mode and owner of the file that it
-//! replaces, and its errors name the requested path.
+//! replaces, and its errors name the requested path. `pending_file.rs` creates it, without a name
+//! where the file system supports that, and gives it its name at the end.
 
 use std::ffi::OsStr;
 use std::fs::File;

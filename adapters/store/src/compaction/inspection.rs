@@ -1,5 +1,9 @@
 //! Inspects a segment before a compaction: decides which of its records are live, and which are
-//! garbage.
+//! garbage. Also makes the header of the stub, the one record that replaces the segment.
+//!
+//! `liveness.rs` decides by the index. A content is kept only if, in addition, something refers to
+//! it: a process, according to the inventory, or a commit since the collection began (a pin).
+//! `KeptContents::All` keeps all contents.
 
 use std::collections::HashMap;
 
@@ -137,7 +141,7 @@ impl Compaction<'_, '_> {
         })
     }
 
-    /// Whether a content must be kept.
+    /// Whether a content must be kept. `name` is the log's name of the content.
     fn is_retained(&self, name: Hash) -> bool {
         let is_referred_to = || {
             self.request

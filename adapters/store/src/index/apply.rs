@@ -1,4 +1,9 @@
 //! Applies a record to the process table and to the index.
+//!
+//! The table in `record_header.rs` says what `subject`, `first` and `count` of a header mean for
+//! each kind of record; `process_table/entry.rs` says what is kept of a process. Records are
+//! applied in the order of the log, where a compaction may have moved an old record behind a newer
+//! one. So where only the latest record counts, the commit in which each was first written decides.
 
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::checkpoint::Checkpoint;

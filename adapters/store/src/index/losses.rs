@@ -1,4 +1,6 @@
-//! Queries about processes that have lost records.
+//! The index of a damaged log: lost ranges, queries that tolerate gaps, and an index without
+//! locations, with which `log_scan.rs` builds the process table alone. A lost range is a part of
+//! the log without a recognisable record (`log_walk.rs`).
 
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};

@@ -365,9 +365,10 @@ impl ProcessEntry {
 /// The first byte of an encoded entry, after the version of the codec.
 const ENTRY_TAG: u8 = 0;
 const DELETED_TAG: u8 = 1;
-/// An entry that is followed by its next alarm.
+/// An entry that is followed by what the process waits for.
 const SLEEPER_TAG: u8 = 2;
-/// An entry that is followed by its next alarm, if it has one, and by its last reopening.
+/// An entry that is followed by what the process waits for, if a record says it, and by its last
+/// reopening.
 const REOPENED_TAG: u8 = 3;
 
 /// Whether an encoded entry is that of a deleted process.

@@ -1,4 +1,5 @@
-//! Loads the process table from an index, and verifies it against its digest.
+//! Loads the process table from an index, and verifies it against its digest. The first letter of a
+//! key says what its entry is: `p` a process, `k` a checkpoint, `l` acknowledged losses.
 
 use dormouse_proto::id::{CheckpointId, Pid};
 use dormouse_proto::record::codec;

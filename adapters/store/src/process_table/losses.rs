@@ -1,5 +1,9 @@
 //! The losses that can be derived from the process table, and the losses that a repair
 //! acknowledged. [`fsck`](crate::fsck()) and the opening of a store share these functions.
+//!
+//! A lost range is a part of the log without a recognisable record. What was in it is unknown: a
+//! process may have later records in each range after its last record, unless its end is recorded
+//! and names its last fact.
 
 use std::collections::BTreeSet;
 

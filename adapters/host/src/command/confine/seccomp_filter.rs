@@ -1,4 +1,7 @@
-//! The seccomp filter: refuses system calls whose effects Landlock rules cannot prevent.
+//! The seccomp filter: refuses system calls whose effects Landlock rules cannot prevent. Its input
+//! is the confinement of the command (`confine.rs`), the version of Landlock on this system
+//! (`abi`), and the pids that it has to name, since a filter sees only the numbers that a call is
+//! given.
 //!
 //! A refused call fails with "permission denied", so that programs report it. Calls for which
 //! programs have a fallback on older systems fail with "not implemented".

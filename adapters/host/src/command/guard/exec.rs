@@ -1,5 +1,6 @@
-//! Limits and confines the calling process, then executes the command in it. The process has a
-//! session of its own, and is killed if its guard dies.
+//! The process that becomes the command: limits and confines itself (`limits.rs`, `confine.rs`),
+//! then executes the command. Its guard has started it (`watch.rs`). It has a session of its own,
+//! and is killed if the guard dies.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,6 @@
-//! The command line of a guard: arguments of the form `key=value`, whose bytes are not escaped.
+//! The command line of a guard: arguments of the form `key=value`, whose bytes are not escaped. The
+//! kernel writes them (`launcher.rs`), the guard reads them (`watch.rs`) and passes them on to its
+//! copy that executes the command (`exec.rs`).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,5 +1,5 @@
-//! The guard process: starts the command, waits until the command or the kernel ends or a signal
-//! arrives, and kills all processes that are left.
+//! The guard process: starts the command (`exec.rs`), waits until the command or the kernel ends or
+//! a signal arrives, and kills all processes that are left (`descendants.rs`).
 
 use std::ffi::OsString;
 use std::fs::File;
