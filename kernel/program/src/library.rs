@@ -1,5 +1,5 @@
 //! Compiled programs. A [`Program`] is a pointer to the shared library that contains it and all
-//! programs that it links.
+//! programs that it links. `compile.rs` makes the library, `check.rs` each program of it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
