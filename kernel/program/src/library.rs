@@ -264,9 +264,9 @@ impl Program {
         self.checked_program().effects.policy
     }
 
-    /// The most calls of a tool that the model of one process may make (`tools.limits`), by the name
-    /// by which the model calls it (`called`), or the name by which the program refers to it. `None`
-    /// if they are not limited.
+    /// The most calls of a tool that the model of one process may make (`tools.limits`), by the
+    /// name by which the model calls it (`called`), or the name by which the program refers to it.
+    /// `None` if they are not limited.
     #[must_use]
     pub fn max_calls(&self, called: &str, name: &str) -> Option<u32> {
         self.checked_program().tool_limits.max_calls(called, name)
