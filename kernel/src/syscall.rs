@@ -4,6 +4,18 @@
 //! passes them to the machine as [`TOOL_SET`]. A tool that acts on its process, such as `fork`, is
 //! an operation of the machine (`dormouse_machine::process`): its file here describes the tool and
 //! parses its arguments.
+//!
+//! A descriptor tool gets a [`Call`], which holds the descriptor table and the arguments, and
+//! returns an [`Outcome`]: an answer, or what the process has to do first. The functions of
+//! `dormouse_proto::descriptor::view` write the XML of the answers. The tools share these modules:
+//!
+//! * `args` checks the arguments against the parameters of the tool.
+//! * `form` selects whether a call sees JSON as it is or reformatted. The result is a `View`: a
+//!   descriptor in that form.
+//! * `selection` finds the part of a content that a call asks for, and what of it fits an answer.
+//! * `part` resolves texts such as `fd:3 lines 10-40`, `transferred` lists of them.
+//! * `window` selects the items of a list that one answer shows.
+//! * `temp_file` holds what the tools for temporary files have in common.
 
 pub mod append_temp_file;
 mod args;

@@ -1,6 +1,7 @@
 //! Budgets: limits for a process and its subtree, and their journalled form.
 //!
-//! Types only: `dormouse_kernel::budget` computes shares and checks limits.
+//! Types only: `kernel/machine/src/budget.rs` computes shares and checks limits, and
+//! `kernel/machine/src/process/pausing.rs` pauses a process at a limit.
 
 mod price;
 
@@ -226,8 +227,8 @@ impl std::fmt::Display for Paused {
     }
 }
 
-/// How limits hold a process up, as an image stores it. None of this is taken back by a return to
-/// an earlier point.
+/// Whether the limits of a process, or of one above it, keep it from beginning anything, as an
+/// image stores it. A return to an earlier point changes none of this.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pausing {
     /// The limit that the process is paused at.

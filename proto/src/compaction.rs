@@ -3,9 +3,9 @@
 //!
 //! * [`history_text`] is the text of the descriptor. It is complete: every block of every message.
 //! * [`excerpts`] is a summary that needs no model.
-//! * [`SummaryMessage`] is the message. Its size is bounded by that of the summary and of the recent
-//!   messages that it shows as text; it does not grow with the number of compactions, since it
-//!   names earlier descriptors and repeats none of them.
+//! * [`SummaryMessage`] is the message. Its size is bounded by that of the summary and of the
+//!   recent messages that it shows as text; it does not grow with the number of compactions, since
+//!   it names earlier descriptors and repeats none of them.
 
 mod excerpt;
 mod text;
@@ -68,9 +68,10 @@ pub struct SummaryMessage<'a> {
     pub history: u32,
     /// Numbers of the first and the last descriptor of earlier compactions, if there are some.
     pub earlier: Option<(u32, u32)>,
-    /// Number of the first of them, counted from 1.
+    /// Number of the first message that was compacted now, counted from 1. It is greater than
+    /// `last` if only messages were compacted that the summary before showed as text.
     pub first: u32,
-    /// Number of the last of them.
+    /// Number of the last message that was compacted.
     pub last: u32,
     /// The summary.
     pub text: &'a str,

@@ -1,5 +1,9 @@
-//! Repeated effects: what happens to a call that would do again what was done beyond a point that
-//! the process went back to.
+//! The policy for repeated effects.
+//!
+//! A process can go back to an earlier point (by `goto`, a restore or a branch). What it did
+//! outside of itself after that point is still done; these effects are called *beyond* the point. A
+//! call that would do the same again repeats such an effect. `kernel/machine/src/process/fence.rs`
+//! recognises these calls and applies the policy.
 
 use std::fmt;
 use std::str::FromStr;

@@ -150,7 +150,8 @@ impl Raw {
 
     /// The format of a note that a model's adapter keeps in a reply, next to the provider's blocks:
     /// what the provider says of the reply as a whole, or a file that the reply names. It is stored
-    /// with the conversation, and no provider gets it.
+    /// with the conversation, and no provider gets it. (The notes on a descriptor are something
+    /// else.)
     pub const NOTE: &str = "note";
 
     /// A note with this JSON text, an object whose `type` says what it is.

@@ -244,8 +244,8 @@ pub enum Waiting {
         /// When its next alarm is due: milliseconds since the epoch, UTC.
         due_ms: u64,
     },
-    /// Only for a person and for input: calls of it are held, and nothing else has to be done for it
-    /// before one of them expires.
+    /// Only for a person and for input: calls of it are held, and nothing else has to be done for
+    /// it before one of them expires.
     Person {
         /// When the next of its held calls expires: milliseconds since the epoch, UTC.
         expires_ms: Option<u64>,

@@ -2,12 +2,16 @@
 //!
 //! [`parse`] turns the text of a program file into a [`ProgramFile`] and reports all of its
 //! mistakes, not only the first. It checks what the file alone can show: keys, types, ranges. It
-//! never reads another file. `dormouse_kernel::program`, the compiler, makes all other checks.
+//! never reads another file. `kernel/program/`, the compiler, makes all other checks.
 //!
 //! * A text of more than [`MAX_FILE_BYTES`] or nested deeper than [`MAX_NESTING`] is refused before
 //!   it is parsed.
 //! * A table is a struct, and its keys are the fields. `#[derive(Section)]` generates the parser,
 //!   the defaults, the JSON Schema ([`schema`]) and the reference in `docs/program-reference.md`.
+//!   `macros/src/lib.rs` lists the options of `#[section]` and `#[key]`.
+//! * A `Reader` reads one table, and reports its mistakes. A type of values implements `Value`,
+//!   whose `read` gets the `Reader` of the table, the key, the TOML value with its span (`Node`)
+//!   and the options of the key (`Rules`). An enum of words derives `Keyword`.
 //! * An unknown key is an error that suggests the nearest known key. A key that only
 //!   llmproc knows, whose program files this format extends, is a warning, so that they load.
 //!

@@ -217,7 +217,7 @@ pub struct ArgumentEdit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "C: Clone + Deserialize<'de>"))]
 pub struct Image<C: Clone> {
-    /// Files of the program, as a content: see `kernel::program::Bundle`.
+    /// Files of the program, as a content: the encoding of a `dormouse_program::Bundle`.
     pub bundle: C,
     /// Key of the program within the bundle.
     pub program: Arc<str>,
@@ -298,7 +298,7 @@ pub struct Image<C: Clone> {
     /// What the process did outside of itself.
     #[serde(default)]
     pub effects: EffectLog<C>,
-    /// How limits hold the process up.
+    /// Whether limits keep the process from beginning anything.
     #[serde(default)]
     pub pausing: Pausing,
     /// Whether the process is a branch that has to win before it may write.
@@ -318,8 +318,8 @@ pub enum Speculation {
     /// The process is one of several branches of a point. Each call of its model that acts outside
     /// of it is held until the host chooses this branch.
     Branch,
-    /// The process is a child of the tool `explore`. It ends at the first call of its model that acts
-    /// outside of it or writes a temporary file, and proposes it to its parent.
+    /// The process is a child of the tool `explore`. It ends at the first call of its model that
+    /// acts outside of it or writes a temporary file, and proposes it to its parent.
     Child,
 }
 

@@ -15,12 +15,12 @@ pub(crate) use self::summary::SummaryCell;
 pub use self::summary::{MediaSummary, ServerBlockSummary, server_summaries};
 use crate::message::{Block, Message, Raw};
 
-/// The field of a kept Gemini part that holds what the response says next to its parts. It is not
-/// part of what is sent back.
+/// The fields of a kept Gemini part that hold what the response says next to its parts. They are
+/// not part of what is sent back.
 pub const GEMINI_METADATA: [&str; 2] = ["groundingMetadata", "urlContextMetadata"];
 
-/// The name of the tool that a file of a reply counts as if the model itself made it, without a
-/// tool, as models of Gemini do.
+/// The name that stands for a tool where the model itself made a file of its reply, without a tool,
+/// as models of Gemini do.
 pub const REPLY_TOOL: &str = "reply";
 
 /// The type of the note ([`Raw::NOTE`]) that keeps a file which the provider's tools made: `tool`,

@@ -5,6 +5,7 @@
 //! it is based on and is refused if that is outdated, so that no change is lost.
 //!
 //! Operations and records are generic over the representation of contents, as facts are.
+//! `kernel/machine/src/temp_files.rs` decides what an operation does.
 
 pub mod view;
 

@@ -1,8 +1,9 @@
-//! Text in another encoding: decoded by blocks, and which of its bytes a part of the text stands
-//! for.
+//! Text in another encoding, or UTF-8 with a few invalid bytes: decodes it by blocks, and finds the
+//! original bytes of a part of the decoded text. `detection.rs` recognises the encoding.
 //!
-//! Only positions are kept, not the decoded text: a part is decoded from the block before it. So a
-//! decoded content takes the memory of its bytes, and a page of it costs a few microseconds.
+//! Only the positions at which blocks begin are kept, not the decoded text: a part is decoded from
+//! the beginning of its block. So a decoded content takes the memory of its bytes, and a page of it
+//! costs a few microseconds.
 
 use std::ops::Range;
 

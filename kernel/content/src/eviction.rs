@@ -1,8 +1,8 @@
 //! Eviction from memory, and the access data that a cache of contents needs for it.
 //!
-//! This module does not choose what to evict; module `memory` of `dormouse-machine` does. An
-//! evicted content is the same value for all of its holders. Slices that were read before stay in
-//! memory.
+//! The cache is `actors/src/content_cache.rs`; module `memory` of `dormouse-machine` chooses what
+//! it evicts. An evicted content is the same value for all of its holders. Slices that were read
+//! before stay in memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};

@@ -2,7 +2,8 @@
 //!
 //! The index takes 0.16 bytes per line of 80 ASCII characters, and less than a byte for a line of
 //! 80 other characters. A lookup is a binary search and a scan of one block, which is the only part
-//! of the text that the lookup reads. Characters are counted only if the text is not ASCII.
+//! of the text that the lookup reads. Characters are counted only if the text is not ASCII. The
+//! text index of a content (`text_index.rs`) consists of this index and the page tables.
 
 use std::ops::Range;
 

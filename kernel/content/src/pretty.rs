@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 127;
 /// Maximum growth factor: many small items at a great depth would otherwise grow quadratically.
 const MAX_GROWTH: usize = 8;
 
-/// Texts below this size may grow freely.
+/// A reformatted text of up to this size is accepted, however much it has grown.
 const SMALL_BYTES: usize = 64 << 10;
 
 /// Maximum size of a reformatted text, which stays in memory as long as its content.

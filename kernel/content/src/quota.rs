@@ -43,8 +43,7 @@ impl ReadQuota {
     }
 
     /// For work in the message handler of an actor: at most `bytes` bytes of resident contents, and
-    /// nothing from disk. Work that costs more than
-    /// one pass over the bytes counts as more bytes.
+    /// nothing from disk. Work that costs more than one pass over the bytes counts as more bytes.
     #[must_use]
     pub fn inline(bytes: u64) -> Self {
         Self(Quota::Inline {

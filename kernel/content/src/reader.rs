@@ -4,7 +4,8 @@
 //! content.
 //!
 //! Each call reads only the bytes that it needs: one range for a page, a block of a few kilobytes
-//! for a position. If the content is on disk, every call can fail.
+//! for a position. `text_index.rs` finds these ranges, `location.rs` reads them from memory or from
+//! the store. If the content is on disk, every call can fail.
 
 use std::ops::Range;
 

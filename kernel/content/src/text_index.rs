@@ -205,8 +205,7 @@ impl Reader<'_> {
 impl Content {
     /// The serialized index: text or binary, line and character index, and the page tables built so
     /// far. Empty for contents up to 64 KiB, for contents on disk that were never read, and for
-    /// decoded text, which is indexed again. About
-    /// 0.1 % of the bytes. O(its size).
+    /// decoded text, which is indexed again. About 0.1 % of the bytes. O(its size).
     #[must_use]
     pub fn serialized_index(&self) -> Bytes {
         match self.inner.text_index.get() {

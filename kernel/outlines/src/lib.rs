@@ -86,7 +86,7 @@ impl Unit {
     }
 }
 
-/// A unit of a content: whole lines with a name.
+/// A unit of a text: its name, and its lines, or its bytes if it does not consist of whole lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutlineEntry {
     /// Text of a heading, name of a type, `impl Shape for Circle`, or the qualified name of a

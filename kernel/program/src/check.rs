@@ -1,4 +1,8 @@
 //! Checks one parsed program file against the files, tools and programs that it names.
+//!
+//! `compile.rs` calls `check` for each file. Its `Compilation` reads the files that the program
+//! names and collects the errors and warnings. Most sections are checked by the module of their
+//! name.
 
 use std::sync::{Arc, OnceLock};
 

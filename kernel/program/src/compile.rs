@@ -1,4 +1,7 @@
 //! Compiles an entry file and every file that it names into checked programs.
+//!
+//! `dormouse_proto::program` parses a file, and `check.rs` checks the parsed file. The result is a
+//! `Library` (`library.rs`): all programs, and the bundle of all files that were read.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Decides whether the descriptor system is enabled, and checks its settings.
+//! Decides whether a program has descriptors, and checks their settings (`[file_descriptor]`). A
+//! program has descriptors if it enables one of the kernel's tools for them, such as `read_fd`.
 
 use dormouse_proto::descriptor::HintableTools;
 use dormouse_proto::program::{

@@ -1,5 +1,5 @@
 //! Compiled programs. A [`Program`] is a pointer to the shared library that contains it and all
-//! programs that it links.
+//! programs that it links. `compile.rs` makes the library, `check.rs` each program of it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -264,9 +264,9 @@ impl Program {
         self.checked_program().effects.policy
     }
 
-    /// The most calls of a tool that the model of one process may make (`tools.limits`), by the name
-    /// by which the model calls it (`called`), or the name by which the program refers to it. `None`
-    /// if they are not limited.
+    /// The most calls of a tool that the model of one process may make (`tools.limits`), by the
+    /// name by which the model calls it (`called`), or the name by which the program refers to it.
+    /// `None` if they are not limited.
     #[must_use]
     pub fn max_calls(&self, called: &str, name: &str) -> Option<u32> {
         self.checked_program().tool_limits.max_calls(called, name)

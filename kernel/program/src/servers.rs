@@ -1,6 +1,9 @@
 //! Checks the tool servers of a program: that they are declared, and that the names that
 //! the program gives to their tools are unique.
 //!
+//! `[mcp.servers]`, or the JSON file that `config_path` of `[mcp]` names, declares servers.
+//! `[tools.mcp]` says which of them the program uses, and which of their tools.
+//!
 //! The tools that a server offers are not known at compile time: they are listed when a process is
 //! created.
 

@@ -1,5 +1,9 @@
 //! `explore`: tries several ways at the same time, each in a child that does nothing outside of
 //! itself, and takes over the best one.
+//!
+//! The children are speculative (`kernel/machine/src/process/speculation.rs`): a child ends at its
+//! first call that acts outside of it or writes a temporary file, and proposes that call to the
+//! parent. `children.rs` of the machine starts the children and names the winner in the answer.
 
 use dormouse_proto::tool::Access;
 

@@ -91,8 +91,8 @@ enum Given {
     Other(IgnoredAny),
 }
 
-/// Number of children of a checked call, of `fork` or `explore`. It is called whenever a child ends, so it does not copy
-/// the prompts.
+/// Number of children of a checked call, of `fork` or `explore`. The function is called whenever a
+/// child ends, so it does not copy the prompts.
 #[must_use]
 pub fn count(args: &str) -> usize {
     // As in the check of the call, the last of duplicate keys counts.

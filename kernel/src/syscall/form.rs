@@ -1,4 +1,7 @@
 //! The parameter `pretty`: whether a call shows reformatted JSON.
+//!
+//! A `Form` is the text as it is, or its JSON reformatted; a `View` is a descriptor in one form.
+//! `kernel/machine/src/table/form.rs` defines both, and the form for a call that requests none.
 
 use std::borrow::Cow;
 

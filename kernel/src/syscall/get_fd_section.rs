@@ -1,4 +1,5 @@
-//! `get_fd_section`: shows a marked section, or makes it a descriptor of its own.
+//! `get_fd_section`: shows a marked section, or makes it a descriptor of its own. A section is a
+//! note on the descriptor: a range of lines under an id that the process chose.
 
 use dormouse_proto::descriptor::view::Part;
 use dormouse_proto::descriptor::{FdError, FdErrorKind, HintableTools, view};

@@ -6,8 +6,9 @@
 //! it. The content is read once. The line and page index is used only for the matches that are
 //! shown.
 //!
-//! A search of `*` covers every descriptor of the table. With `distinct`, each different match is
-//! shown once.
+//! A search of `*` covers every descriptor of the table (`all.rs`). With `distinct`, each different
+//! match is shown once (`distinct.rs`). `matcher.rs` finds the matches in a text, and `excerpt.rs`
+//! cuts out what is shown of each.
 
 mod all;
 mod distinct;
@@ -290,8 +291,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The text to find, and how it is taken. Models know `pattern` from tools where
-/// it is one, so it is one unless the call says otherwise.
+/// The text to find, and how it is taken. Models know the parameter `pattern` from tools where its
+/// value is a regular expression. So it is one here, unless the call says otherwise.
 ///
 /// # Errors
 /// `invalid_parameter`: there is none, or there are two.

@@ -1,11 +1,15 @@
 //! Parses which part of a content a call requests, and limits how much of it an answer shows.
 //!
-//! There are four exclusive forms: `page`; `start_line` and `end_line`; a mode with `start` and
+//! There are four exclusive ways: `page`; `start_line` and `end_line`; a mode with `start` and
 //! `count`; a [`unit`] with `index` or `name`. `read_all` overrides all of them. Pages and lines
 //! count from 1, characters from 0. A start out of range is an error that states what is valid; a
 //! count past the end is reduced.
 //!
 //! What models write on their own is taken as well ([`parse`]).
+//!
+//! A selection is resolved in a `View`, a descriptor in the form in which its lines are counted
+//! (`kernel/machine/src/table/form.rs`). The result is a byte range with a `ShownPart`, which
+//! states the part in the units of the request, as the answer shows it.
 
 mod parse;
 pub(super) mod unit;

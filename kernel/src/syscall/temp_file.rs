@@ -1,8 +1,9 @@
 //! Shared code of the tools for temporary files: parses the file, the version and the content of a
 //! call.
 //!
-//! The tools only describe operations, since the files belong to the whole process tree. The shell
-//! performs the operations.
+//! The tools only describe operations (`dormouse_proto::temp_file`), since the files belong to the
+//! whole process tree. The shell performs the operations, by the decisions of
+//! `kernel/machine/src/temp_files.rs`.
 
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::temp_file::{TempFileOp, TempId};

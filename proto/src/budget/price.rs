@@ -9,8 +9,8 @@ use crate::server_tool::count_calls;
 /// The help of the error for a missing price.
 const PER_MILLION: &str = "what a million tokens cost, for example `input = 3.0`, `output = 15.0`";
 
-/// The price of a model, from the table `[prices]`: nanos of a currency ([`NANOS_PER_UNIT`](super::NANOS_PER_UNIT)) for a
-/// million tokens of each kind.
+/// The price of a model, from the table `[prices]`: nanos of a currency
+/// ([`NANOS_PER_UNIT`](super::NANOS_PER_UNIT)) for a million tokens of each kind.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(
     check = Price::fill_cache_prices,
@@ -86,8 +86,8 @@ impl Price {
         }
     }
 
-    /// Cost of a reply: its tokens, rounded up to a nano, and the calls of the provider's tools that
-    /// it shows. Saturates. O(n) in the blocks.
+    /// Cost of a reply: its tokens, rounded up to a nano, and the calls of the provider's tools
+    /// that it shows. Saturates. O(n) in the blocks.
     #[must_use]
     pub fn reply_cost_nanos(&self, reply: &Reply) -> u64 {
         let mut nanos = self.cost_nanos(&reply.usage);

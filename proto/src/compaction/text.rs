@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::{NumberedMessages, role_word};
 use crate::message::{Block, Message};
 
-/// The complete text of messages. Each message has a line `## msg:N role`, each of its blocks a line
-/// that says its kind and its characters, and then its exact text:
+/// The complete text of messages. Each message has a line `## msg:N role`, each of its blocks a
+/// line that says its kind and its characters, and then its exact text:
 ///
 /// ```text
 /// ## msg:2 assistant

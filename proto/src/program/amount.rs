@@ -1,4 +1,6 @@
 //! Amounts with units: durations and sizes, as people write them.
+//!
+//! `program.rs` says what `Value`, `Reader` and `Rules` are.
 
 use std::ops::RangeInclusive;
 

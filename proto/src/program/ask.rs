@@ -1,4 +1,6 @@
 //! The rules of `[tools] ask`: which calls a person has to approve.
+//!
+//! `program.rs` says what `Section`, `Value` and `Reader` are.
 
 use serde_json::{Value as Json, json};
 

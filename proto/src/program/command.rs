@@ -1,4 +1,6 @@
 //! `[[tools.command]]`: programs of the host as tools.
+//!
+//! `program.rs` says what `Section`, `Value` and `Reader` are.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;

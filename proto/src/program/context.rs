@@ -1,4 +1,6 @@
 //! The table `[context]`: what happens when a conversation fills the context of the model.
+//!
+//! `program.rs` says what `Section`, `Value` and `Reader` are.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;

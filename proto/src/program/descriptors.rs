@@ -1,5 +1,7 @@
 //! The table `[file_descriptor]`: settings of descriptors, which hold content that is too large for
 //! the context of a model.
+//!
+//! `program.rs` says what `Section`, `Value` and `Reader` are.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;

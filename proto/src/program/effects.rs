@@ -1,5 +1,5 @@
 //! `[tools] effects`: what happens to calls that repeat an effect beyond a point that the process
-//! went back to.
+//! went back to. The module `effect` of this crate says what that means.
 
 use super::tools::MAX_TOOLS;
 use super::{Reader, Section, WithSpan};

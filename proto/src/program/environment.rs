@@ -1,7 +1,8 @@
 //! The table `[env_info]`: facts about the machine that the model of a new process reads.
 //!
-//! This module only parses which facts the program selects. The code that starts a process
-//! collects their values, once, under the user's permissions.
+//! This module only parses which facts the program selects (`program.rs` says what `Section`,
+//! `Value` and `Reader` are). `actors/src/environment.rs` collects their values before a process is
+//! born, under the user's permissions.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;

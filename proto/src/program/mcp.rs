@@ -2,8 +2,9 @@
 //! selects the tools of these servers that the model may call.
 //!
 //! Servers are declared in the program, or in a separate JSON file in the format of other MCP
-//! clients (`mcpServers`). Both are parsed into the same [`Server`]. No diagnostic shows a value,
-//! since it may be a secret.
+//! clients (`mcpServers`, parsed by `mcp_file.rs`). Both are parsed into the same [`Server`]. No
+//! diagnostic shows a value, since it may be a secret. `program.rs` says what `Section`, `Value`
+//! and `Reader` are.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;

@@ -1,7 +1,8 @@
 //! Parses a JSON file of tool servers in the format of other MCP clients: an object `mcpServers`
 //! (or `servers`) that maps each server's name to its declaration.
 //!
-//! Keys that only other clients know are ignored. No error shows a value, since it may be a secret.
+//! Keys that only other clients know are ignored. No error shows a value, since it may be a secret;
+//! only an unknown `type` is quoted.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -10,8 +11,8 @@ use super::mcp::{ServerSection, TransportKind, VALID_SERVER};
 use super::{Keyword, Named, ParseAmountError, WithSpan, parse_duration_ms, shorten};
 use crate::server::Server;
 
-/// The first mistake in a file of servers, and its location. It shows no value of the file, which
-/// may be a secret.
+/// The first mistake in a file of servers, and its location. It shows no value of the file but a
+/// `type`, since a value may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ServersFileError(String);

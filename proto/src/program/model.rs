@@ -1,4 +1,6 @@
 //! The table `[model]`: the model that a process calls, its provider and its fallbacks.
+//!
+//! `program.rs` says what `Section`, `Value` and `Reader` are.
 
 use std::sync::Arc;
 

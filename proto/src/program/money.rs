@@ -1,5 +1,7 @@
 //! Amounts of money: decimals, read exactly, as integers of a *nano*, a billionth of the currency
 //! unit.
+//!
+//! `program.rs` says what `Value`, `Reader` and `Rules` are.
 
 use std::collections::BTreeMap;
 

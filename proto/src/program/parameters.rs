@@ -1,4 +1,6 @@
 //! The table `[parameters]`, which requests pass to the model's provider unchanged, as JSON.
+//!
+//! `program.rs` says what `Value`, `Reader` and `Node` are.
 
 use serde_json::{Map, Number, Value as Json, json};
 use toml::de::DeValue;

@@ -1,4 +1,6 @@
 //! The table `[preload]`: files whose content the model gets from the start.
+//!
+//! `program.rs` says what `Section`, `Value` and `Reader` are.
 
 use serde_json::{Value as Json, json};
 

@@ -1,4 +1,6 @@
 //! The table `[result]`: the typed result with which a process ends.
+//!
+//! `program.rs` says what `Section`, `Value` and `Reader` are.
 
 use std::collections::BTreeMap;
 

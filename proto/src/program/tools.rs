@@ -1,4 +1,6 @@
 //! The table `[tools]`: the tools that a model may call.
+//!
+//! `program.rs` says what `Section`, `Value` and `Reader` are.
 
 use serde_json::{Map, Value as Json};
 

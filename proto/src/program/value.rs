@@ -1,4 +1,7 @@
 //! The types of values in a program file: parsing, their names in errors, and their JSON Schema.
+//!
+//! `reader.rs` reads the table that holds a value; `section.rs` defines the `Rules` of a key, and
+//! implements `Value` for tables.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;

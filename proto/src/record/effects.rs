@@ -1,4 +1,8 @@
 //! The effects of a process: the calls by which it changed something outside of itself.
+//!
+//! When a process goes back to an earlier point, its effects after that point leave its history and
+//! are still done: they are then *beyond* the point. `kernel/machine/src/process/effect_log.rs`
+//! keeps the log, and `fence.rs` next to it decides about calls that repeat an effect.
 
 use std::sync::Arc;
 
@@ -155,8 +159,8 @@ impl<C: Clone> EffectLog<C> {
         }
     }
 
-    /// The log without its effects, which are not known from then on. `last_message` is the number of
-    /// the last message so far.
+    /// The log without its effects, which are not known from then on. `last_message` is the number
+    /// of the last message so far.
     #[must_use]
     pub fn without_effects(&self, last_message: u32) -> Self {
         Self {

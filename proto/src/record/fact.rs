@@ -1,4 +1,5 @@
-//! Facts, grouped by subject.
+//! Facts, grouped by subject. `kernel/machine/src/process/evolve.rs` applies each of them to the
+//! state of a process.
 
 use std::sync::Arc;
 
@@ -63,10 +64,10 @@ pub enum Fact<C: Clone> {
         /// Those of them that run outside of the machine.
         external: Arc<[ExternalTool]>,
     },
-    /// The kernel added a note to the last message, which has not been sent yet: descriptors of
+    /// The kernel added a notice to the last message, which has not been sent yet: descriptors of
     /// what the provider's tools returned.
     Noted {
-        /// The note, as the model reads it.
+        /// The notice, as the model reads it.
         text: Arc<str>,
     },
     /// The conversation filled the context of the model: its older messages became the descriptor
@@ -305,8 +306,8 @@ pub enum ChildFact {
         /// The child.
         child: ReopenedChild,
     },
-    /// The end of a child that was opened again was queued in the mailbox. This fact is its receipt:
-    /// a repeated report is not queued again (REOPEN-1).
+    /// The end of a child that was opened again was queued in the mailbox. This fact is its
+    /// receipt: a repeated report is not queued again (REOPEN-1).
     ReportedAgain {
         /// Call that made the child.
         call: CallId,

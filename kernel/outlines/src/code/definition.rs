@@ -1,4 +1,7 @@
 //! Definitions in a syntax tree: the captures of a query, with names and lines.
+//!
+//! `definition_name.rs` finds the name of a definition, `leading.rs` the comments and attributes
+//! above it, and `neighbours.rs` says whether it is shown in whole lines.
 
 use std::collections::HashSet;
 

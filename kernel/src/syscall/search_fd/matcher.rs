@@ -1,5 +1,9 @@
 //! Finds the matches of a query in a text. Literals use a vectorised search. Regular expressions
 //! use automata with a limited number of steps, so that no pattern of a model can block the kernel.
+//!
+//! `pattern.rs` compiles and searches a regular expression. It takes upper bounds for the cost from
+//! `cost.rs` and counts steps by `budget.rs`; `lazy.rs` is the engine that counts exactly.
+//! `groups.rs` extracts capture groups, and `line_ends.rs` adapts a pattern to texts with CR LF.
 
 mod budget;
 mod cost;
@@ -151,8 +155,8 @@ enum Engine<'m> {
 
 impl Scan<'_> {
     /// Calls `found` with the byte range of each occurrence in `text`, from left to right and
-    /// without overlaps. An empty match counts only if the pattern has no other empty
-    /// matches than those at an anchor, such as `^$`. O(n).
+    /// without overlaps. An empty match counts only if the pattern has no other empty matches than
+    /// those at an anchor, such as `^$`. O(n).
     ///
     /// # Errors
     /// [`TooSlow`] if the search exceeds its budget or is cancelled. Some occurrences may have been

@@ -1,4 +1,7 @@
 //! Selects the descriptors of the parent that a child gets, under the same ids.
+//!
+//! `transferred.rs` resolves what the call names. A `ShownPreload` is the element by which the
+//! child's system prompt shows a descriptor: its content, or a preview of what is long.
 
 use dormouse_proto::descriptor::HintableTools;
 use dormouse_proto::id::FdId;

@@ -30,8 +30,8 @@ pub fn attachment(fd: &FdId, attached: Attached<'_>) -> Element {
         .attribute_if("kept_bytes", attached.kept_bytes)
 }
 
-/// `fd_attachments` before the elements of descriptors that hold what the model has received
-/// already.
+/// `fd_attachments`: stands before the elements of the descriptors that hold what the provider's
+/// tools returned or the model made. The model has received it already, in its reply.
 #[must_use]
 pub fn attachments_of_reply(count: usize) -> Element {
     Element::new("fd_attachments")
