@@ -143,7 +143,7 @@ async fn a_server_asks_the_user_and_its_call_waits_for_the_answer() {
         assert_eq!((&*question.server, &*question.text), ("s", "?"));
         assert!(matches!(question.wanted, WantedAnswer::Value(_)));
         let pending = kernel.pending().await.unwrap();
-        assert_eq!(pending.server_questions, [question.clone()]);
+        assert_eq!(pending.server_questions, std::slice::from_ref(&question));
         let wrong = kernel.answer_server(question.id, json!("yes"));
         let wrong = wrong.unwrap_err().to_string();
         assert!(wrong.contains("object"), "{wrong}");
