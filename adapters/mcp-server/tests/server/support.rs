@@ -166,7 +166,7 @@ pub(super) async fn server_on(host: impl Host, files: FileExport) -> (McpServer,
             "Fails after the server that has it has answered.",
             |Steps {}: Steps, out: OutputSink| async move {
                 out.report_server_result(|| json!({"content": [{"type": "text", "text": "done"}]}));
-                Err("its output is too large")
+                Err::<(), _>("its output is too large")
             },
         ))
         .tool(
