@@ -262,6 +262,16 @@ async fn a_changed_list_of_tools_is_offered_from_then_on() {
 }
 
 #[tokio::test]
+async fn a_tool_that_is_added_while_the_tools_are_listed_is_called() {
+    let fixture = Fixture::new(McpClient::default(), "restless");
+    fixture.offers().await.unwrap();
+    assert_eq!(
+        fixture.call("read_resource", "mine").await.unwrap(),
+        "read_resource: mine"
+    );
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_start_is_an_error_with_its_cause() {
     let with_short_timeout = |mode| {
         Fixture::with_change(McpClient::default(), mode, |server| {
