@@ -19,7 +19,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode};
 
 use super::address::Address;
-use super::body::{self, BodyError, BodyKind, BodyStream, limit_size};
+use super::body::{self, BYTE_ORDER_MARK, BodyError, BodyKind, BodyStream, limit_size};
 use super::builder::Builder;
 use super::call_ids;
 use super::codec::{Codec, Completeness, Decoder, Delivery, Purpose};
@@ -229,7 +229,8 @@ impl<C: Codec> Client<C> {
         };
         // If the body is incomplete, slow or endless, the status still classifies the failure.
         let _ = tokio::time::timeout(FAILURE_TIMEOUT, reading).await;
-        failure::from_response(status, &headers, &String::from_utf8_lossy(&body))
+        let text = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&body);
+        failure::from_response(status, &headers, &String::from_utf8_lossy(text))
     }
 
     async fn read_events(
