@@ -174,7 +174,9 @@ mod tests {
 
     #[test]
     fn arguments_with_any_number_of_fields_are_an_object() {
-        let fields: Vec<_> = (0..=MAX_FIELDS).map(|at| format!("\"f{at}\":{at}")).collect();
+        let fields: Vec<_> = (0..=MAX_FIELDS)
+            .map(|at| format!("\"f{at}\":{at}"))
+            .collect();
         let many = format!(" {{{}}}\n", fields.join(","));
         for (args, expected) in [
             (many.as_str(), true),

@@ -176,9 +176,9 @@ fn add_output(items: &mut Vec<CompleteItem>, response: &Response) {
         // If events have no positions, only completed items are counted, so that another item may
         // have this position: the response has it elsewhere.
         let known = same_ids.or_else(|| {
-            items.iter().position(|known| {
-                known.index == item.index && known.ids.is_disjoint(&output_ids)
-            })
+            items
+                .iter()
+                .position(|known| known.index == item.index && known.ids.is_disjoint(&output_ids))
         });
         place = match known {
             Some(at) => at + 1,
