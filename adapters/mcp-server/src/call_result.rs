@@ -4,7 +4,8 @@
 //! A result of a server that is small enough passes as the server wrote it. A result whose text
 //! became a descriptor, or is not shown as it is, has the text for the model instead, once. If the
 //! tool has an output schema, the structured content is that text too, as the schema that clients
-//! get ([`crate::tool_descriptions`]) admits.
+//! get ([`crate::tool_descriptions`]) admits. A call that the kernel made an error is one for the
+//! client too, whatever the server answered.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -43,6 +44,9 @@ pub(crate) async fn build_result(
     let Some(server_result) = server_result else {
         return build_own_result(process, answer).await;
     };
+    if answer.is_error && server_result.is_error != Some(true) {
+        return build_own_result(process, answer).await;
+    }
     let media = server_result.content.iter().filter_map(media_bytes);
     let fits = media.sum::<usize>() as u64 <= MAX_MEDIA_BYTES;
     if fits && is_shown_whole(&answer, &server_result) {

@@ -248,12 +248,15 @@ impl ServerHandler for Handler {
             return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
         }
         let params = json!(request);
+        let mut result = Ok(());
         for enabled in servers {
-            upstream
+            let answer = upstream
                 .request(&enabled.server, "logging/setLevel", params.clone())
-                .await?;
+                .await;
+            // A server that refuses does not keep the level from the others.
+            result = result.and(answer.map(drop));
         }
-        Ok(())
+        result
     }
 
     async fn subscribe(

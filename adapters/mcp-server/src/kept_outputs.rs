@@ -22,6 +22,8 @@ const PREFIX: &str = "kept-";
 const NAME_CHARS: usize = 25;
 /// Digits and letters without those that look like others.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// The extension of a file that is still being written.
+const PARTIAL: &str = "partial";
 /// The longest first line of a file, which describes the output.
 const MAX_HEAD_BYTES: usize = 4 << 10;
 
@@ -138,7 +140,7 @@ impl KeptOutputs {
         }
         let name = OutputName::generate()?;
         let path = self.path(&name);
-        let partial = path.with_extension("partial");
+        let partial = path.with_extension(PARTIAL);
         let mut source: String = output.source.clone();
         source.truncate(source.floor_char_boundary(MAX_HEAD_BYTES / 8));
         let written = write_file(&partial, &json!({ "source": source }), &output.bytes)
@@ -194,13 +196,15 @@ impl KeptOutputs {
             .is_ok_and(|elapsed| elapsed >= self.limits.age)
     }
 
-    /// Deletes what is over the limits. Files that another server deletes meanwhile are skipped.
+    /// Deletes own files that are over the limits. Files that another server deletes meanwhile are
+    /// skipped.
     ///
     /// # Errors
     /// The folder cannot be read.
     pub(crate) fn prune(&self) -> io::Result<()> {
         let mut files: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(&self.folder)?
             .filter_map(Result::ok)
+            .filter(|entry| entry.file_name().to_str().is_some_and(is_own_file))
             .filter_map(|entry| {
                 let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
                 Some((metadata.modified().ok()?, metadata.len(), entry.path()))
@@ -219,6 +223,16 @@ impl KeptOutputs {
         }
         Ok(())
     }
+}
+
+/// Whether [`KeptOutputs::add`] made a file of this name: a hash, or what it leaves behind if it is
+/// killed. The folder may hold files of others.
+fn is_own_file(name: &str) -> bool {
+    let hash = match name.rsplit_once('.') {
+        Some((hash, PARTIAL)) => hash,
+        _ => name,
+    };
+    hash.len() == 2 * blake3::OUT_LEN && hash.bytes().all(|c| c.is_ascii_hexdigit())
 }
 
 fn write_file(path: &Path, head: &Value, bytes: &[u8]) -> io::Result<()> {
@@ -310,6 +324,20 @@ mod tests {
         assert!(strict.load(&names[1]).is_err(), "expired");
         strict.prune().unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_own_files_are_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let foreign = folder.path().join("notes.txt");
+        fs::write(&foreign, "not an output").unwrap();
+        let kept = KeptOutputs::open(folder.path(), limits(0, 100)).unwrap();
+        let name = kept.add(&output("x")).unwrap().unwrap();
+        let partial = kept.path(&name).with_extension(PARTIAL);
+        fs::write(&partial, "of a server that was killed").unwrap();
+        kept.prune().unwrap();
+        assert!(foreign.exists());
+        assert!(!kept.path(&name).exists() && !partial.exists());
     }
 
     #[test]

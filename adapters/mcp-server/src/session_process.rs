@@ -104,9 +104,9 @@ impl Processes {
         self.refuse_imported(existing).await?;
         let existing = self.kernel.resume(existing).await?;
         let probe = self.start_process().await?;
-        let new_view = current_view(&probe).await?;
-        let existing_view = current_view(&existing).await?;
+        let new_view = current_view(&probe).await;
         end_process(&probe).await;
+        let (new_view, existing_view) = (new_view?, current_view(&existing).await?);
         let is_unchanged = new_view.tools.specs() == existing_view.tools.specs()
             && new_view.system == existing_view.system
             && new_view.program.bundle().to_bytes() == existing_view.program.bundle().to_bytes();

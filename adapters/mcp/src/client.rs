@@ -182,11 +182,10 @@ impl McpClient {
     /// The connection to a server for the tree with the root `root`.
     fn tree_connection(&self, server: &Arc<Server>, root: Pid) -> Arc<Connection> {
         let sharing = self.sharing(server);
-        let client = self.downstream.of_tree(root);
         let create = || {
             // A connection that all trees share serves no downstream client.
-            let client = client.filter(|_| sharing == Sharing::Tree);
-            self.new_connection(server, client)
+            let client = self.downstream.of_tree(root);
+            self.new_connection(server, client.filter(|_| sharing == Sharing::Tree))
         };
         self.connections()
             .entry(server.clone())
@@ -338,7 +337,9 @@ impl ToolServers for McpClient {
     }
 
     fn serve_client(&self, root: Pid, client: Weak<dyn ServerClient>) {
-        for connections in self.connections().values_mut() {
+        // Under one lock: a call of the tree meanwhile finds both its connection and its client.
+        let mut all = self.connections();
+        for connections in all.values_mut() {
             connections.adopt(root, &client);
         }
         self.downstream.insert(root, client);

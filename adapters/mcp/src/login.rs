@@ -20,8 +20,8 @@ use dormouse_http::CertificateError;
 use dormouse_proto::server::CaFile;
 use reqwest::Url;
 use rmcp::transport::auth::{
-    AuthError, AuthorizationCallback, AuthorizationManager, AuthorizationMetadata,
-    OAuthClientConfig,
+    AuthError, AuthorizationCallback, AuthorizationManager, AuthorizationMetadata, CredentialStore,
+    InMemoryCredentialStore, OAuthClientConfig,
 };
 
 pub use self::device::DeviceLogin;
@@ -285,12 +285,13 @@ impl PendingLogin {
         &self.address
     }
 
-    /// Finishes the login with the address to which the browser was redirected, and keeps it.
+    /// Finishes the login with the address to which the browser was redirected, and keeps it in
+    /// place of an earlier one.
     ///
     /// # Errors
     /// [`LoginError`]: the user refused, the address belongs to another login, or the authorization
-    /// server gives no token.
-    pub async fn finish(mut self, redirected: &str) -> Result<(), LoginError> {
+    /// server gives no token. An earlier login is kept.
+    pub async fn finish(self, redirected: &str) -> Result<(), LoginError> {
         if let Some(refusal) = refusal_of(redirected) {
             return Err(LoginError::Refused(refusal));
         }
@@ -300,23 +301,20 @@ impl PendingLogin {
             issuer,
             ..
         } = AuthorizationCallback::from_redirect_url(redirected)?;
-        let Self { login, file, .. } = self;
-        let begun = file.clone();
-        let write = move || begun.create_folder().and_then(|()| begun.write(&login));
-        tokio::task::spawn_blocking(write)
-            .await
-            .map_err(io::Error::other)??;
-        self.manager.set_credential_store(file.clone());
-        let token = self
-            .manager
+        let Self {
+            mut manager,
+            mut login,
+            file,
+            ..
+        } = self;
+        // The file of an earlier login is replaced only once there is a token.
+        let received = InMemoryCredentialStore::new();
+        manager.set_credential_store(received.clone());
+        manager
             .exchange_code_for_token_with_issuer(&code, &csrf_token, issuer.as_deref())
-            .await;
-        if let Err(error) = token {
-            // Without a token, the file would only say that there is no login.
-            let _ = file.remove();
-            return Err(error.into());
-        }
-        Ok(())
+            .await?;
+        login.credentials = received.load().await?;
+        Ok(file.keep(login).await?)
     }
 }
 

@@ -20,7 +20,8 @@ use crate::anthropic::{self, Dialect, Messages, StreamDecoder};
 use crate::wire::cloud_name::{checked, path_segment};
 use crate::wire::excerpt::invalid;
 use crate::wire::{
-    Client, CloudLocation, Codec, Delivery, MessageContext, Purpose, Service, Signer, Version,
+    Authenticator, Client, CloudLocation, Codec, Delivery, MessageContext, Purpose, Service,
+    Version,
 };
 
 /// A model of Anthropic at Amazon Bedrock. The environment variables `AWS_ACCESS_KEY_ID`,
@@ -58,7 +59,7 @@ impl Codec for BedrockMessages {
         token_variable: Some("AWS_BEARER_TOKEN_BEDROCK"),
         url_variable: "ANTHROPIC_BEDROCK_BASE_URL",
     };
-    const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
+    const MAX_CALL_ID_BYTES: usize = Messages::MAX_CALL_ID_BYTES;
     const REGION_VARIABLES: &'static [&'static str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
     const FURTHER_CREDENTIALS: Option<&'static str> =
         Some("AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY");
@@ -79,7 +80,7 @@ impl Codec for BedrockMessages {
         Ok(format!("https://bedrock-runtime.{region}.{domain}").into())
     }
 
-    fn signer(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Signer>> {
+    fn authenticator(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Authenticator>> {
         let credentials = AwsCredentials::from_variables(variable)?;
         Some(Arc::new(credentials))
     }

@@ -54,7 +54,7 @@ impl Codec for GenerateContent {
         url_variable: "GEMINI_BASE_URL",
     };
     // An id that the format generates is not sent, so it may have any length.
-    const MAX_CALL_ID_CHARS: usize = usize::MAX;
+    const MAX_CALL_ID_BYTES: usize = usize::MAX;
     type Decoder = StreamDecoder;
 
     fn path(&self, request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError> {

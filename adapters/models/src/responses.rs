@@ -51,7 +51,7 @@ impl Codec for Responses {
         token_variable: None,
         url_variable: "OPENAI_BASE_URL",
     };
-    const MAX_CALL_ID_CHARS: usize = encode::MAX_ID_CHARS;
+    const MAX_CALL_ID_BYTES: usize = encode::MAX_ID_BYTES;
     type Decoder = StreamDecoder;
 
     fn path(&self, _request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError> {

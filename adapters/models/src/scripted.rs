@@ -49,7 +49,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dormouse_actors::ports::Model;
-use dormouse_proto::message::Block;
+use dormouse_proto::message::{Block, Role};
 use dormouse_proto::model::{
     Delta, ModelError, ModelErrorKind, Reply, Request, StopReason, Usage, estimated_tokens,
 };
@@ -174,11 +174,7 @@ fn report_deltas(scripted: &ScriptedReply, deltas: &(dyn Fn(Delta) + Send + Sync
 }
 
 fn build_reply(request: &Request, scripted: ScriptedReply) -> Reply {
-    let turn = request
-        .messages
-        .iter()
-        .filter(|m| m.role == dormouse_proto::message::Role::Assistant)
-        .count();
+    let number = reply_number(request);
     let default_stop = if scripted.calls.is_empty() {
         StopReason::EndTurn
     } else {
@@ -188,14 +184,12 @@ fn build_reply(request: &Request, scripted: ScriptedReply) -> Reply {
     let text = Some(scripted.text)
         .filter(|text| !text.is_empty())
         .map(Block::text);
-    // The number of the reply makes each id unique in its conversation, in a fork as well as in its
-    // parent.
     let uses = scripted
         .calls
         .into_iter()
         .enumerate()
         .map(|(index, (name, args))| Block::ToolUse {
-            id: format!("toolu_{turn}_{index}").into(),
+            id: format!("toolu_{number}_{index}").into(),
             name: name.into(),
             args: args.into(),
             raw: None,
@@ -211,6 +205,31 @@ fn build_reply(request: &Request, scripted: ScriptedReply) -> Reply {
         stop,
         usage,
     }
+}
+
+/// The number of the reply in the ids of its calls. It makes each id unique in its conversation, in
+/// a fork as well as in its parent.
+fn reply_number(request: &Request) -> usize {
+    let replies = request
+        .messages
+        .iter()
+        .filter(|message| message.role == Role::Assistant);
+    // After a compaction, replies that stay have higher numbers than there are replies.
+    let after_last = replies
+        .clone()
+        .flat_map(|message| &message.blocks)
+        .filter_map(|block| match block {
+            Block::ToolUse { id, .. } => reply_number_in(id)?.checked_add(1),
+            _ => None,
+        })
+        .max();
+    replies.count().max(after_last.unwrap_or_default())
+}
+
+/// The number of the reply that has made a call with this id.
+fn reply_number_in(id: &str) -> Option<usize> {
+    let (number, _) = id.strip_prefix("toolu_")?.split_once('_')?;
+    number.parse().ok()
 }
 
 fn unavailable(message: String) -> ModelError {

@@ -22,7 +22,8 @@ use self::token::GoogleTokens;
 use crate::anthropic::{self, Dialect, Messages};
 use crate::gemini::{self, GenerateContent};
 use crate::wire::{
-    Client, CloudLocation, Codec, Delivery, MessageContext, Purpose, Service, Signer, Version,
+    Authenticator, Client, CloudLocation, Codec, Delivery, MessageContext, Purpose, Service,
+    Version,
 };
 
 /// A model of Anthropic at Vertex AI. The project and the region are in the environment variables
@@ -67,7 +68,7 @@ const fn service(name: &'static str, url_variable: &'static str) -> Service {
 impl Codec for VertexMessages {
     const FORMAT: &'static str = anthropic::FORMAT;
     const SERVICE: Service = service("AnthropicVertex", "ANTHROPIC_VERTEX_BASE_URL");
-    const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
+    const MAX_CALL_ID_BYTES: usize = Messages::MAX_CALL_ID_BYTES;
     const PROJECT_VARIABLES: &'static [&'static str] = PROJECT_VARIABLES;
     const REGION_VARIABLES: &'static [&'static str] = REGION_VARIABLES;
     type Decoder = anthropic::StreamDecoder;
@@ -81,7 +82,7 @@ impl Codec for VertexMessages {
         self.location.base_url().map(Cow::Owned)
     }
 
-    fn signer(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Signer>> {
+    fn authenticator(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Authenticator>> {
         Some(Arc::new(GoogleTokens::new(variable)))
     }
 
@@ -135,7 +136,7 @@ impl Codec for VertexMessages {
 impl Codec for VertexGenerateContent {
     const FORMAT: &'static str = gemini::FORMAT;
     const SERVICE: Service = service("GeminiVertex", "GOOGLE_VERTEX_BASE_URL");
-    const MAX_CALL_ID_CHARS: usize = GenerateContent::MAX_CALL_ID_CHARS;
+    const MAX_CALL_ID_BYTES: usize = GenerateContent::MAX_CALL_ID_BYTES;
     const PROJECT_VARIABLES: &'static [&'static str] = PROJECT_VARIABLES;
     const REGION_VARIABLES: &'static [&'static str] = REGION_VARIABLES;
     type Decoder = gemini::StreamDecoder;
@@ -149,7 +150,7 @@ impl Codec for VertexGenerateContent {
         self.location.base_url().map(Cow::Owned)
     }
 
-    fn signer(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Signer>> {
+    fn authenticator(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Authenticator>> {
         Some(Arc::new(GoogleTokens::new(variable)))
     }
 

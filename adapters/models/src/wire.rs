@@ -11,6 +11,7 @@
 //! size of a reply. The kernel decides how long a whole call may take.
 
 pub(crate) mod address;
+mod authentication;
 pub(crate) mod body;
 mod builder;
 pub(crate) mod call_ids;
@@ -30,7 +31,6 @@ pub(crate) mod parameters;
 mod request_body;
 mod retry_after;
 pub(crate) mod schema;
-mod signing;
 pub(crate) mod sources;
 mod strict_args;
 mod strict_schema;
@@ -38,6 +38,7 @@ mod surrogates;
 pub(crate) mod tools;
 pub(crate) mod usage;
 
+pub use self::authentication::{Authenticator, CloudLocation, UnsignedRequest};
 pub use self::builder::Builder;
 pub(crate) use self::builder::{Credential, Header};
 pub use self::client::Client;
@@ -47,7 +48,6 @@ pub use self::codec::{
 pub use self::files::FileLink;
 pub(crate) use self::files::is_path_segment;
 pub use self::request_body::{Body, encode};
-pub use self::signing::{CloudLocation, Signer, UnsignedRequest};
 
 #[cfg(test)]
 mod tests;

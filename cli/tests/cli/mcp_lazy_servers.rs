@@ -94,6 +94,22 @@ fn a_server_whose_tools_are_known_starts_when_one_of_them_is_called() {
 }
 
 #[test]
+fn a_server_that_refuses_a_log_level_does_not_keep_it_from_the_others() {
+    let mut servers = Servers::new();
+    servers.add("a", "recall")["env"]["REFUSES_LEVEL"] = "1".into();
+    servers.add("b", "levels");
+    let mut client = servers.client(&[]);
+    for tool in ["recall", "levels"] {
+        assert_eq!(client.call(tool, json!({})), "[]");
+    }
+    let refused = client.ask("logging/setLevel", &json!({"level": "info"}));
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(why.contains("no such level"), "{refused}");
+    assert_eq!(client.call("levels", json!({})), r#"["info"]"#);
+    client.end();
+}
+
+#[test]
 fn a_file_of_known_lists_holds_nothing_of_the_declaration() {
     let mut servers = Servers::new();
     servers.add("a", "remember")["env"]["KEY"] = "s3cret".into();

@@ -234,6 +234,15 @@ fn a_refusal_and_a_code_of_another_login_leave_none_behind() {
 }
 
 #[test]
+fn a_login_that_fails_leaves_the_earlier_one_in_use() {
+    let server = OauthServer::begin();
+    assert!(server.login(&[], browse).status.success());
+    let foreign = |address: &str| Some(redirect_of(address).replace("state=", "state=x"));
+    assert_eq!(server.login(&[], foreign).status.code(), Some(1));
+    assert_eq!(server.answers(&["whoami"]), ["token 2"]);
+}
+
+#[test]
 fn a_code_that_is_entered_elsewhere_logs_in_too() {
     let server = OauthServer::with(&["device"]);
     let ended = server.login_on_device(&[], |address| {

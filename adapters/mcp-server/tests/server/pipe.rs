@@ -74,6 +74,11 @@ async fn a_small_output_is_unchanged_and_a_failure_is_an_answer() {
         client.call("echo", json!({"text": "fail"})).await,
         ("it failed".to_owned(), true)
     );
+    // An error of the kernel is one for the client, whatever the server answered.
+    assert_eq!(
+        client.call("overrun", json!({})).await,
+        ("its output is too large".to_owned(), true)
+    );
     let (text, is_error) = client.call("echo", json!({"wrong": 1})).await;
     assert!(
         is_error && text.contains("does not take these arguments"),

@@ -119,7 +119,7 @@ impl CallGate {
     }
 }
 
-/// A server of `echo`, `large`, `linger` and `steps`.
+/// A server of `echo`, `large`, `linger`, `overrun` and `steps`.
 pub(super) async fn server() -> (McpServer, Kernel, CallGate) {
     server_on(NoHost, FileExport::Disabled).await
 }
@@ -161,6 +161,14 @@ pub(super) async fn server_on(host: impl Host, files: FileExport) -> (McpServer,
                 Ok::<_, String>(())
             },
         ))
+        .tool(FnTool::streaming(
+            "overrun",
+            "Fails after the server that has it has answered.",
+            |Steps {}: Steps, out: OutputSink| async move {
+                out.report_server_result(|| json!({"content": [{"type": "text", "text": "done"}]}));
+                Err::<(), _>("its output is too large")
+            },
+        ))
         .tool(
             FnTool::new("linger", "Lingers.", move |Linger {}: Linger| {
                 gate.clone().pass()
@@ -176,7 +184,7 @@ pub(super) async fn server_on(host: impl Host, files: FileExport) -> (McpServer,
         files,
         descriptor_tools: DescriptorTools::Full,
     };
-    let tools = ["echo", "large", "linger", "steps"]
+    let tools = ["echo", "large", "linger", "overrun", "steps"]
         .map(str::to_owned)
         .into();
     let proxied = ProxiedTools {

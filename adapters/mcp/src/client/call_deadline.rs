@@ -27,8 +27,6 @@ pub(super) async fn answer_within<T>(
             Ok(()) = progress.changed() => {}
             Ok(()) = downstream_requests.changed() => {}
             () = sleep(idle), if !waits_for_client => return None,
-            // The sender of the progress is gone with the connection, which the answer reports.
-            else => return Some(answer.await),
         }
     }
 }

@@ -2,9 +2,11 @@
 //! itself serves: for a reply of its model (sampling), an answer of its user (elicitation), or its
 //! folders (roots).
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 
-use dormouse_actors::ports::{ServerAnswer, ServerClient, ServerRequestError};
+use dormouse_actors::ports::{ServerAnswer, ServerClient, ServerRequestError, ToolError};
+use futures_util::future::FutureExt;
 use rmcp::model::{
     ClientCapabilities, ClientResult, CustomResult, ErrorCode, ErrorData, JsonRpcMessage,
     RequestId, ServerNotification, ServerRequest,
@@ -85,7 +87,11 @@ impl DownstreamRequests {
         }
         let answer = client.request(&self.server, &method, params);
         let answer_id = id.clone();
-        let abort = self.running.spawn(async move { (answer_id, answer.await) });
+        // A panic must not leave the server without an answer.
+        let answer = AssertUnwindSafe(answer).catch_unwind().map(|answer| {
+            answer.unwrap_or_else(|_| Err(ToolError::from("the client failed internally.").into()))
+        });
+        let abort = self.running.spawn(answer.map(|answer| (answer_id, answer)));
         self.open.push((id, abort));
         self.open_count.send_replace(self.open.len());
         Ok(())
@@ -179,5 +185,51 @@ fn to_message(id: RequestId, answer: ServerAnswer) -> TxJsonRpcMessage<RoleClien
         Err(ServerRequestError::Failed(why)) => {
             JsonRpcMessage::error(ErrorData::internal_error(why.to_string(), None), Some(id))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use futures_util::future::{BoxFuture, poll_fn};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A client that fails inside when it is asked.
+    struct Panics;
+
+    impl ServerClient for Panics {
+        fn capabilities(&self) -> Value {
+            json!({ "roots": {} })
+        }
+
+        fn request(
+            &self,
+            _server: &Arc<str>,
+            _method: &str,
+            _params: Value,
+        ) -> BoxFuture<'static, ServerAnswer> {
+            poll_fn(|_| -> Poll<ServerAnswer> { panic!("a fault of the client") }).boxed()
+        }
+
+        fn notify(&self, _server: &Arc<str>, _method: &str, _params: Value) {}
+    }
+
+    #[tokio::test]
+    async fn a_client_that_panics_leaves_no_request_open() {
+        let client: Arc<dyn ServerClient> = Arc::new(Panics);
+        let (open_count, open) = watch::channel(0);
+        let downstream = Some(Arc::downgrade(&client));
+        let mut requests = DownstreamRequests::new("s".into(), downstream, open_count);
+        let request = ServerRequest::ListRootsRequest(Default::default());
+        requests.begin(RequestId::Number(7), &request).unwrap();
+        assert_eq!(*open.borrow(), 1);
+        let JsonRpcMessage::Error(error) = requests.next_answer().await else {
+            panic!("the answer is no error")
+        };
+        assert_eq!(error.id, Some(RequestId::Number(7)));
+        assert_eq!(*open.borrow(), 0);
     }
 }

@@ -59,7 +59,7 @@ struct State {
     /// Whether a list was requested when none was available, so that clients know no tool of the
     /// server.
     was_unavailable: bool,
-    /// The attempt to start a server that has never run.
+    /// The attempt to start a server that has never run, as long as it is repeated.
     first_start: Option<FirstStart>,
     /// Which log messages the downstream client wants.
     log_level: Option<Value>,
@@ -259,11 +259,11 @@ impl Connection {
     fn first_start(self: &Arc<Self>, lists: &ShownLists, host: &Arc<dyn Host>) -> FirstStart {
         let begin = || {
             let (sender, receiver) = oneshot::channel();
-            tokio::spawn(start_until_ready(
-                Arc::downgrade(self),
-                host.clone(),
-                sender,
-            ));
+            let (connection, host) = (Arc::downgrade(self), host.clone());
+            tokio::spawn(async move {
+                start_until_ready(&connection, host, sender).await;
+                end_first_start(&connection);
+            });
             let result = async move {
                 let result = receiver.await;
                 result.unwrap_or_else(|_| Err("the kernel is shutting down.".into()))
@@ -280,7 +280,7 @@ impl Connection {
 /// Starts a server until it is ready or its connection is closed. Sends the result of the first
 /// attempt.
 async fn start_until_ready(
-    connection: Weak<Connection>,
+    connection: &Weak<Connection>,
     host: Arc<dyn Host>,
     first: oneshot::Sender<SessionResult>,
 ) {
@@ -301,5 +301,17 @@ async fn start_until_ready(
         if is_ready {
             return;
         }
+    }
+}
+
+/// Forgets the attempt to start a server once nothing repeats it: a later request for a list that
+/// needs the server starts it anew.
+fn end_first_start(connection: &Weak<Connection>) {
+    if let Some(connection) = connection.upgrade()
+        && let Some(lists) = connection.shown_lists()
+    {
+        // It may hold the last reference to a session, which ends outside of the lock.
+        let ended = lists.state().first_start.take();
+        drop(ended);
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn offers(
     let tools = list_tools(&session)
         .await
         .map_err(|error| format!("its tools cannot be listed: {error}."))?;
-    if session.has_changed_tools() {
+    if session.tool_changes() > 0 {
         tokio::spawn(connection.clone().fetch_changed_lists(session.clone()));
     }
     Ok(to_offers(session.server(), &tools, session.has_resources()))
@@ -90,6 +90,7 @@ fn to_offers(server: &Server, tools: &[Tool], has_resources: bool) -> Vec<Offere
 
 /// Lists the tools of the server. Of several tools with one name, only the first is listed.
 pub(super) async fn list_tools(session: &Session) -> Result<Vec<Tool>, RequestError> {
+    let changes = session.tool_changes();
     let mut tools = Vec::new();
     let mut names = BTreeSet::new();
     let mut cursor = None;
@@ -122,7 +123,7 @@ pub(super) async fn list_tools(session: &Session) -> Result<Vec<Tool>, RequestEr
             "a server lists too many tools: some are left out"
         );
     }
-    session.remember_own_tools(names);
+    session.remember_own_tools(changes, names);
     Ok(tools)
 }
 

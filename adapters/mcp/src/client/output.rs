@@ -126,7 +126,8 @@ fn is_in_texts(value: &Value, texts: &[&str]) -> bool {
         .filter(|object| object.len() == 1)
         .and_then(|object| object.values().next());
     match only_value {
-        Some(Value::Array(items)) if items.len() == texts.len() => items
+        // Without texts there is nothing that an empty list could repeat.
+        Some(Value::Array(items)) if items.len() == texts.len() && !texts.is_empty() => items
             .iter()
             .zip(texts)
             .all(|(item, text)| is_same(text, item)),
@@ -291,6 +292,10 @@ mod tests {
             (
                 json!({"content": [], "structuredContent": {"a": null}}),
                 "{\"a\":null}",
+            ),
+            (
+                json!({"content": [], "structuredContent": {"result": []}}),
+                "{\"result\":[]}",
             ),
             (
                 json!({"content": [{"type": "hologram", "of": "x"}, text("t")]}),

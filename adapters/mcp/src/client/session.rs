@@ -114,9 +114,9 @@ impl Session {
         !self.peer.is_transport_closed()
     }
 
-    /// Whether the tools of the server have changed since it started.
-    pub(super) fn has_changed_tools(&self) -> bool {
-        *self.tool_changes.borrow() > 0
+    /// How often the tools of the server have changed since it started.
+    pub(super) fn tool_changes(&self) -> u64 {
+        *self.tool_changes.borrow()
     }
 
     /// Whether the server can be expected to answer. If that is in doubt, pings the server, unless
@@ -210,7 +210,7 @@ impl Session {
     /// Whether the server itself has a tool of this name. Lists its tools if they were not listed
     /// since they changed. A server that does not answer counts as a server without tools.
     pub(super) async fn has_own_tool(&self, tool: &str) -> bool {
-        let changes = *self.tool_changes.borrow();
+        let changes = self.tool_changes();
         let listed = self
             .own_tools
             .lock()
@@ -224,9 +224,9 @@ impl Session {
             .is_ok_and(|tools| tools.iter().any(|own| own.name == tool))
     }
 
-    /// Remembers the names of the server's own tools.
-    pub(super) fn remember_own_tools(&self, names: BTreeSet<String>) {
-        let changes = *self.tool_changes.borrow();
+    /// Remembers the names of the server's own tools. `changes` is the number of changes before the
+    /// listing began: a change during it may be missing from the names.
+    pub(super) fn remember_own_tools(&self, changes: u64, names: BTreeSet<String>) {
         *self
             .own_tools
             .lock()

@@ -1,7 +1,6 @@
 //! The device authorization grant (RFC 8628), for machines without a browser: the user opens an
 //! address on another machine and enters a code there, while this program asks for the token.
 
-use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -183,10 +182,7 @@ impl DeviceLogin {
         let issuer = login.metadata.issuer.clone();
         let credentials = StoredCredentials::new(client_id, Some(token), granted, Some(received));
         login.credentials = Some(credentials.with_issuer(issuer));
-        let write = move || file.create_folder().and_then(|()| file.write(&login));
-        Ok(tokio::task::spawn_blocking(write)
-            .await
-            .map_err(io::Error::other)??)
+        Ok(file.keep(login).await?)
     }
 
     async fn wait_for_token(&self) -> Result<OAuthTokenResponse, LoginError> {

@@ -43,8 +43,16 @@ impl LoginFile {
         }
     }
 
+    /// Replaces the login with one that has its token. The first one creates the folder.
+    pub(super) async fn keep(self, login: StoredLogin) -> io::Result<()> {
+        let write = move || self.create_folder().and_then(|()| self.write(&login));
+        tokio::task::spawn_blocking(write)
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+    }
+
     /// Creates the folder if it is absent, for this user alone.
-    pub(super) fn create_folder(&self) -> io::Result<()> {
+    fn create_folder(&self) -> io::Result<()> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -65,7 +73,7 @@ impl LoginFile {
     }
 
     /// Replaces the login. Only this user can read the file.
-    pub(super) fn write(&self, login: &StoredLogin) -> io::Result<()> {
+    fn write(&self, login: &StoredLogin) -> io::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         file.write_all(&serde_json::to_vec(login)?)?;
         // A refresh token that was used is worth nothing, so the new one must not be lost.

@@ -1,4 +1,6 @@
-"""A tool server that misbehaves on request. It needs no packages: `server.py [mute|exit|flood|modern|refuses|http]`.
+"""A tool server that misbehaves on request. It needs no packages: `server.py [mute|exit|flood|modern|refuses|brief|restless|http]`.
+
+With `brief`, the first one that is started ends when its tools are listed. With `restless`, the list of tools changes while it is read.
 
 Over HTTP it prints its port, then answers each POST with JSON. It has one session at a time. The tool `forget` ends the session.
 """
@@ -65,7 +67,13 @@ def answer(method, params):
     if method == "ping":
         return {}
     if method == "tools/list":
-        return tools((params or {}).get("cursor"))
+        if MODE == "brief" and os.path.getsize(STARTS_FILE) == 1:
+            os._exit(3)
+        page = tools((params or {}).get("cursor"))
+        if MODE == "restless" and "nextCursor" not in page and not EXTRA:
+            EXTRA.append("read_resource")
+            send({"method": "notifications/tools/list_changed"})
+        return page
     if method == "resources/list":
         return {"resources": [{"uri": "note://1", "name": "one", "description": "A note"}]}
     if method == "resources/read":

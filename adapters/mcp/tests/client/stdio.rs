@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_actors::ports::{OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
-use dormouse_mcp::McpClient;
+use dormouse_mcp::{KnownLists, McpClient};
 use dormouse_proto::id::Pid;
 use dormouse_proto::server::{ServerValue, Transport};
 use dormouse_proto::tool::{Access, Progress};
@@ -262,6 +262,16 @@ async fn a_changed_list_of_tools_is_offered_from_then_on() {
 }
 
 #[tokio::test]
+async fn a_tool_that_is_added_while_the_tools_are_listed_is_called() {
+    let fixture = Fixture::new(McpClient::default(), "restless");
+    fixture.offers().await.unwrap();
+    assert_eq!(
+        fixture.call("read_resource", "mine").await.unwrap(),
+        "read_resource: mine"
+    );
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_start_is_an_error_with_its_cause() {
     let with_short_timeout = |mode| {
         Fixture::with_change(McpClient::default(), mode, |server| {
@@ -288,6 +298,22 @@ async fn a_server_that_does_not_start_is_an_error_with_its_cause() {
     assert!(error.contains("The call was not made"), "{error}");
     let _ = fixture.call("echo", "").await.unwrap_err();
     assert_eq!(fixture.starts(), 2, "each call starts the server again");
+}
+
+#[tokio::test]
+async fn a_server_that_ended_before_it_was_listed_is_started_again_for_its_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = KnownLists::open(folder.path()).unwrap();
+    let client = McpClient::default().start_when_called(known, Duration::ZERO);
+    let fixture = Fixture::new(client, "brief");
+    fixture.offers().await.unwrap_err();
+    let listed = async {
+        while fixture.offers().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(listed).await;
+    assert_eq!(fixture.starts(), 2);
 }
 
 #[tokio::test]

@@ -45,8 +45,8 @@ const IN_TAIL: [&str; 2] = [container::CONTAINER, "max_tokens"];
 /// The parameters that influence the number of input tokens. A request that counts tokens has no
 /// others.
 const COUNT_PARAMETERS: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
-/// The longest id of a tool use that the provider accepts.
-pub(super) const MAX_ID_CHARS: usize = 64;
+/// The longest id of a tool use that the provider accepts, in bytes.
+pub(super) const MAX_ID_BYTES: usize = 64;
 /// Types of blocks that must not be the last block of an assistant message. Such a block is last if
 /// the reply was truncated while the model was thinking.
 const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
@@ -209,7 +209,7 @@ fn encode_block(block: &Block, context: MessageContext<'_>) -> Result<Option<Ele
         Block::Text { text: words, .. } => Some(Element::New(text_block(words))),
         Block::ToolUse { id, name, args, .. } => {
             let tool_use = Fields::of_type("tool_use")
-                .with("id", &*call_ids::accepted_id(id, MAX_ID_CHARS))
+                .with("id", &*call_ids::accepted_id(id, MAX_ID_BYTES))
                 .with("name", &**name);
             Some(Element::New(tool_use.with("input", &object_or_empty(args))))
         }
@@ -253,7 +253,7 @@ fn error_result(id: &str, message: &str, context: MessageContext<'_>) -> Fields 
 fn result_for_call(id: &str, context: MessageContext<'_>) -> Fields {
     Fields::of_type("tool_result").with(
         "tool_use_id",
-        &*call_ids::id_of_result(id, context.previous, FORMAT, MAX_ID_CHARS),
+        &*call_ids::id_of_result(id, context.previous, FORMAT, MAX_ID_BYTES),
     )
 }
 

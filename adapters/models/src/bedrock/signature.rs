@@ -1,5 +1,5 @@
-//! Signs requests with credentials of AWS (Signature Version 4). A [`Signer`] is what adds the
-//! headers that authenticate each request of a client.
+//! Signs requests with credentials of AWS (Signature Version 4). An [`Authenticator`] is what adds
+//! the headers that authenticate each request of a client.
 
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::REGION_HELP;
 use crate::wire::cloud_name::checked;
 use crate::wire::failure::error_chain;
-use crate::wire::{Body, Signer, UnsignedRequest};
+use crate::wire::{Authenticator, Body, UnsignedRequest};
 
 /// The name of the service in signatures.
 const SERVICE: &str = "bedrock";
@@ -90,8 +90,8 @@ impl AwsCredentials {
     }
 }
 
-impl Signer for AwsCredentials {
-    fn signs_for_this_machine(&self) -> bool {
+impl Authenticator for AwsCredentials {
+    fn is_for_this_machine_too(&self) -> bool {
         true
     }
 
@@ -102,7 +102,7 @@ impl Signer for AwsCredentials {
             .collect()
     }
 
-    fn sign<'a>(
+    fn authenticate<'a>(
         &'a self,
         request: UnsignedRequest<'a>,
     ) -> BoxFuture<'a, Result<HeaderMap, ModelError>> {

@@ -213,7 +213,9 @@ fn repaired_message(json: &str, generated_ids: &GeneratedIds) -> Result<String, 
         if call.text("id").is_none_or(|id| id.is_empty()) {
             call.set("id", to_raw(&generated_ids.call_id(index)));
         }
-        let Some(function) = call.get("function") else {
+        let function = call.get("function");
+        // The call of a tool that takes a text has none.
+        let Some(function) = function.filter(|function| function.get() != "null") else {
             continue;
         };
         let mut function = object(function.get())?;

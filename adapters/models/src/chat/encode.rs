@@ -35,8 +35,8 @@ const RESERVED: [&str; 6] = [
 /// under the name that the server knows; the other name is the format's own, and is sent as
 /// written.
 const LIMIT_NAMES: [&str; 2] = ["max_completion_tokens", "max_tokens"];
-/// The longest id of a call that the provider accepts.
-pub(super) const MAX_ID_CHARS: usize = 40;
+/// The longest id of a call that the provider accepts, in bytes.
+pub(super) const MAX_ID_BYTES: usize = 40;
 
 pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let is_streamed = purpose == Purpose::Reply(Delivery::Stream);
@@ -171,7 +171,7 @@ fn tool_call(block: &Block) -> Option<Fields> {
     let function = Fields::default()
         .with("name", &**name)
         .with("arguments", object_or_empty(args).get());
-    let id = call_ids::accepted_id(id, MAX_ID_CHARS);
+    let id = call_ids::accepted_id(id, MAX_ID_BYTES);
     Some(
         Fields::default()
             .with("id", &*id)
@@ -209,7 +209,7 @@ fn tool_result(block: &Block, context: MessageContext<'_>) -> Option<Fields> {
     let Block::ToolResult { id, text, is_error } = block else {
         return None;
     };
-    let id = call_ids::id_of_result(id, context.previous, FORMAT, MAX_ID_CHARS);
+    let id = call_ids::id_of_result(id, context.previous, FORMAT, MAX_ID_BYTES);
     let message = Fields::default()
         .with("role", "tool")
         .with("tool_call_id", &*id);

@@ -145,9 +145,9 @@ pub(super) fn build_reply(
         _ => IncompleteCall::Kept,
     };
     let response_id = end.response_id.as_deref().unwrap_or_default();
-    // These are parts still, in which each call is whole.
-    let blocks = partial_calls::join(parts, incomplete)?;
-    let blocks = blocks
+    // In these parts each call is whole.
+    let parts = partial_calls::join(parts, incomplete)?;
+    let blocks = parts
         .iter()
         .enumerate()
         .filter_map(|(index, part)| decode_part(part, response_id, index).transpose());
@@ -160,7 +160,7 @@ pub(super) fn build_reply(
     let stop = match end.reason.as_str() {
         // FUNCTION_CALL is used by compatible servers.
         "STOP" | "FUNCTION_CALL" if has_calls => StopReason::ToolUse,
-        "STOP" => StopReason::EndTurn,
+        "STOP" | "FUNCTION_CALL" => StopReason::EndTurn,
         "MAX_TOKENS" => StopReason::MaxTokens,
         "SAFETY"
         | "RECITATION"
@@ -305,6 +305,7 @@ mod tests {
     fn every_finish_reason_is_decoded_and_an_unknown_one_is_refused() {
         let cases = [
             ("STOP", Some(StopReason::EndTurn)),
+            ("FUNCTION_CALL", Some(StopReason::EndTurn)),
             ("MAX_TOKENS", Some(StopReason::MaxTokens)),
             ("SAFETY", Some(StopReason::Refusal)),
             ("RECITATION", Some(StopReason::Refusal)),

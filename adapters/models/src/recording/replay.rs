@@ -3,6 +3,7 @@
 //! the tools, each message), and equal parts have one number.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,7 +46,7 @@ struct Recording {
 pub enum ReplayError {
     /// The file cannot be read.
     #[error("the recording cannot be read: {0}")]
-    Read(#[from] std::io::Error),
+    Read(#[from] io::Error),
     /// The file is not a recording.
     #[error("this is no recording: its first line has to be {{\"dormouse_recording\":{VERSION}}}")]
     NotARecording,
@@ -71,7 +72,13 @@ impl Replayer {
     /// # Errors
     /// [`ReplayError`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ReplayError> {
-        Self::parse(&std::fs::read_to_string(path)?)
+        let mut bytes = std::fs::read(path)?;
+        // The incomplete line may end within a character.
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n');
+        bytes.truncate(complete.map_or(0, |end| end + 1));
+        let text = String::from_utf8(bytes)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Self::parse(&text)
     }
 
     /// Parses a recording.

@@ -123,6 +123,18 @@ async fn a_replay_serves_every_reply_and_error_again() {
 }
 
 #[tokio::test]
+async fn a_recording_that_is_cut_within_a_character_is_read() {
+    let text = recorded(vec![(&["hello"], says("hi"))], None).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let mut bytes = format!("{text}{{\"part\":\"é").into_bytes();
+    bytes.pop();
+    std::fs::write(&path, bytes).unwrap();
+    let replayer = Replayer::load(&path).unwrap();
+    assert_eq!(ask(&replayer, &["hello"]).await, says("hi"));
+}
+
+#[tokio::test]
 async fn an_unrecorded_request_fails_with_the_first_differing_byte() {
     let text = recorded(
         vec![(&["one", "two"], says("a")), (&["one", "three"], says("b"))],

@@ -46,8 +46,8 @@ const MIN_REPLY_TOKENS: u64 = 16;
 const COUNT_PARAMETERS: [&str; 4] = ["reasoning", "text", "tool_choice", "truncation"];
 /// Models without reasoning. They refuse a request for their reasoning.
 const WITHOUT_REASONING: [&str; 5] = ["gpt-3", "gpt-4", "gpt-5-chat", "chatgpt-4o", "computer-use"];
-/// The longest id of a call that the provider accepts.
-pub(super) const MAX_ID_CHARS: usize = 64;
+/// The longest id of a call that the provider accepts, in bytes.
+pub(super) const MAX_ID_BYTES: usize = 64;
 
 pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let mut head = Fields::default().with("model", &*request.model);
@@ -181,7 +181,7 @@ fn assistant_item(block: &Block) -> Result<Option<Box<RawValue>>, ModelError> {
         Block::Text { text, .. } => Some(to_raw(&message_item("assistant", &**text))),
         Block::ToolUse { id, name, args, .. } => {
             let call = Fields::of_type("function_call")
-                .with("call_id", &*call_ids::accepted_id(id, MAX_ID_CHARS))
+                .with("call_id", &*call_ids::accepted_id(id, MAX_ID_BYTES))
                 .with("name", &**name);
             Some(to_raw(&call.with("arguments", object_or_empty(args).get())))
         }
@@ -240,7 +240,7 @@ fn function_output(block: &Block, context: MessageContext<'_>) -> Option<Fields>
     } else {
         text.to_string()
     };
-    let sent_id = call_ids::id_of_result(id, context.previous, FORMAT, MAX_ID_CHARS);
+    let sent_id = call_ids::id_of_result(id, context.previous, FORMAT, MAX_ID_BYTES);
     let kind = match is_custom_call(id, context) {
         true => "custom_tool_call_output",
         false => "function_call_output",

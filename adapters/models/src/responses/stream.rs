@@ -324,6 +324,36 @@ mod tests {
         assert_eq!((reply.blocks.len(), reply.stop), (1, StopReason::MaxTokens));
     }
 
+    /// The place of an item that no event completed may be taken by another one, if events have no
+    /// positions.
+    #[test]
+    fn an_item_of_the_response_alone_is_inserted_at_its_place() {
+        let message = |id: &str| {
+            format!(
+                r#"{{"type":"message","id":"{id}","role":"assistant","content":[{{"type":"output_text","text":"{id}"}}]}}"#
+            )
+        };
+        let completed = |id: &str| {
+            let item = message(id);
+            format!(r#"{{"type":"response.output_item.done","item":{item}}}"#)
+        };
+        let output = ["a", "b", "c", "d"].map(message).join(",");
+        let done = format!(
+            r#"{{"type":"response.completed","response":{{"status":"completed","output":[{output}]}}}}"#
+        );
+        for ids in [&["c"][..], &["b", "d"], &["a", "d"], &["d"], &[]] {
+            let events: Vec<_> = ids.iter().map(|id| completed(id)).collect();
+            let events = events.iter().map(String::as_str).chain([done.as_str()]);
+            let events: Vec<_> = events.collect();
+            let reply = decoded::<StreamDecoder>(&events).0.unwrap();
+            let texts = reply.blocks.iter().filter_map(|block| match block {
+                Block::Text { text, .. } => Some(&**text),
+                _ => None,
+            });
+            assert_eq!(texts.collect::<String>(), "abcd", "{ids:?}");
+        }
+    }
+
     #[test]
     fn a_message_of_deltas_is_a_message() {
         let added = r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"message","id":"m","role":"assistant","content":[],"status":"in_progress"}}"#;

@@ -147,8 +147,13 @@ fn texts_of(messages: &[Arc<Message>], at: usize, source: Source) -> impl Iterat
 /// `reference_messages` is on: the user did not write it.
 fn blocks_without_marker(messages: &[Arc<Message>], at: usize) -> impl Iterator<Item = &Block> {
     let blocks = &messages[at].blocks;
-    let marker = format!("[msg:{}]", at + 1);
-    let is_marker = |block: &Block| matches!(block, Block::Text { text, .. } if **text == *marker);
+    let is_marker = |block: &Block| {
+        let Block::Text { text, .. } = block else {
+            return false;
+        };
+        // After a compaction, fewer messages are here than the numbers say.
+        marked_number(text).is_some_and(|number| number > at)
+    };
     // A message of this text alone is the user's own.
     let marked = blocks
         .iter()
@@ -159,6 +164,11 @@ fn blocks_without_marker(messages: &[Arc<Message>], at: usize) -> impl Iterator<
         .enumerate()
         .filter(move |(at, _)| Some(*at) != marked)
         .map(|(_, block)| block)
+}
+
+/// The number in the marker `[msg:N]`; `None` if the text is something else.
+fn marked_number(text: &str) -> Option<usize> {
+    text.strip_prefix("[msg:")?.strip_suffix(']')?.parse().ok()
 }
 
 /// The name and the arguments of a tool use; the search starts at the last message.
@@ -314,6 +324,20 @@ mod tests {
         assert_eq!(history.last(), "x");
         let texts = history.texts(Source::All, Since::Start);
         assert_eq!(texts, ["you audit", "hello", "x"]);
+    }
+
+    #[test]
+    fn numbers_that_go_on_after_a_compaction_are_no_prompts_and_no_texts() {
+        let request = request(vec![
+            said("summary"),
+            numbered(said("hello"), 8),
+            used("a", "ls", "{}"),
+            numbered(answer("a", "x"), 10),
+        ]);
+        let history = History::of(&request);
+        assert_eq!((history.prompt(), history.round()), ("hello", 1));
+        let texts = history.texts(Source::Input, Since::Start);
+        assert_eq!(texts, ["summary", "hello"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use dormouse_proto::message::{Message, Role};
+use dormouse_proto::message::Message;
 
 use super::testing::{answer, request, said, used};
 use super::*;
@@ -142,6 +142,21 @@ async fn the_same_request_gets_the_same_reply_and_names_do_not_repeat() {
         });
         messages.push(said("again"));
     }
+}
+
+#[tokio::test]
+async fn the_names_of_calls_that_stay_after_a_compaction_are_not_given_again() {
+    let worker = script("[[turn]]\ncalls = [{tool = 'a'}]");
+    let messages = vec![
+        said("summary"),
+        used("toolu_1_0", "a", "{}"),
+        answer("toolu_1_0", "x"),
+    ];
+    let reply = call(&worker, messages).await.0.unwrap();
+    let [Block::ToolUse { id, .. }] = &reply.blocks[..] else {
+        panic!("one call, not {:?}", reply.blocks)
+    };
+    assert_eq!(**id, *"toolu_2_0");
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Tokens of Google Cloud, from wherever its own tools find them.
 //!
 //! A token in `GOOGLE_OAUTH_ACCESS_TOKEN` is sent as any other key: `wire/builder.rs` reads it, and
-//! nothing here is used. Otherwise [`GoogleTokens`] is the [`Signer`] of the client: what adds the
-//! headers that authenticate each request. Here that is a bearer token, and no signature.
+//! nothing here is used. Otherwise [`GoogleTokens`] is the [`Authenticator`] of the client: what
+//! adds the headers that authenticate each request. Here that is a bearer token, and no signature.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use tokio::sync::OnceCell;
 
 use crate::wire::failure::error_chain;
-use crate::wire::{Signer, UnsignedRequest};
+use crate::wire::{Authenticator, UnsignedRequest};
 
 /// What a token permits.
 const SCOPES: [&str; 1] = ["https://www.googleapis.com/auth/cloud-platform"];
@@ -56,9 +56,9 @@ fn bearer(token: &str) -> Result<HeaderMap, ModelError> {
     Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
 }
 
-impl Signer for GoogleTokens {
+impl Authenticator for GoogleTokens {
     // A server on this machine gets a token only if the environment names a service account.
-    fn signs_for_this_machine(&self) -> bool {
+    fn is_for_this_machine_too(&self) -> bool {
         self.has_account
     }
 
@@ -66,7 +66,7 @@ impl Signer for GoogleTokens {
         Vec::new()
     }
 
-    fn sign<'a>(
+    fn authenticate<'a>(
         &'a self,
         _request: UnsignedRequest<'a>,
     ) -> BoxFuture<'a, Result<HeaderMap, ModelError>> {

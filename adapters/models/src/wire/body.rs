@@ -19,7 +19,7 @@ const EVENT_FIELDS: [&str; 5] = [":", "data:", "event:", "id:", "retry:"];
 /// The length of the longest of them.
 const MAX_FIELD_BYTES: usize = 6;
 /// A text may begin with it; it does not belong to the text.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The body of a response, in chunks.
 pub(crate) type BodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
@@ -109,7 +109,7 @@ fn kind_of(beginning: &[u8]) -> BodyKind {
     }
 }
 
-/// Reads a body to its end.
+/// Reads a body to its end, without its byte order mark.
 ///
 /// # Errors
 /// The body is cut, too long or not UTF-8.
@@ -117,6 +117,9 @@ pub(super) async fn read_to_end(mut body_stream: BodyStream) -> Result<String, M
     let mut bytes = Vec::new();
     while let Some(chunk) = body_stream.next().await {
         bytes.extend_from_slice(&chunk.map_err(BodyError::into_model_error)?);
+    }
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
     }
     String::from_utf8(bytes).map_err(|error| malformed(format!("the reply is no text: {error}")))
 }

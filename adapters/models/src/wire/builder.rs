@@ -1,6 +1,6 @@
 //! Builds a [`Client`]. What a format needs to reach its provider (addresses, headers, variables of
-//! the environment) is the [`Service`] of its codec. A [`Signer`] authenticates requests to a cloud
-//! where no key in a header does.
+//! the environment) is the [`Service`] of its codec. An [`Authenticator`] authenticates requests to
+//! a cloud where no key in a header does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use dormouse_proto::server::CaFile;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::address::{Address, is_azure_openai};
+use super::authentication::{Authenticator, CloudLocation};
 use super::client::Client;
 use super::codec::{Codec, Delivery, Service};
 use super::excerpt::invalid;
 use super::failure::error_chain;
-use super::signing::{CloudLocation, Signer};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REPLY_CAP_BYTES: u64 = 64 << 20;
@@ -58,8 +58,8 @@ enum Key {
     /// The server needs no key.
     NotNeeded,
     Set(Credential),
-    /// Each request is signed.
-    Signer(Arc<dyn Signer>),
+    /// Each request gets headers of its own.
+    Authenticator(Arc<dyn Authenticator>),
 }
 
 /// What authenticates a request. It has no debug output.
@@ -133,12 +133,12 @@ impl<C: Codec> Builder<C> {
             let value = non_empty(name)?;
             Some(Credential::of_variable(&service, name, value))
         });
-        let signer = || C::signer(&non_empty).map(Key::Signer);
+        let authenticator = || C::authenticator(&non_empty).map(Key::Authenticator);
         Self {
             base_url: non_empty(service.url_variable),
             key: credential
                 .map(Key::Set)
-                .or_else(signer)
+                .or_else(authenticator)
                 .unwrap_or(Key::Missing),
             ..Self::default().location_from(&variable)
         }
@@ -169,11 +169,11 @@ impl<C: Codec> Builder<C> {
         Self { location, ..self }
     }
 
-    /// Sets what signs each request, in place of a key.
+    /// Sets what authenticates each request, in place of a key.
     #[must_use]
-    pub fn signer(self, signer: impl Signer + 'static) -> Self {
+    pub fn authenticator(self, authenticator: impl Authenticator + 'static) -> Self {
         Self {
-            key: Key::Signer(Arc::new(signer)),
+            key: Key::Authenticator(Arc::new(authenticator)),
             ..self
         }
     }
@@ -306,12 +306,12 @@ impl<C: Codec> Builder<C> {
         };
         let address = Address::parse(&base_url, C::SERVICE.version)?;
         let url = address.url();
-        let mut signer = None;
+        let mut authenticator = None;
         let key = match &self.key {
             Key::Set(key) => Some(key),
-            Key::Signer(with) => {
-                if with.signs_for_this_machine() || !dormouse_http::is_local(url) {
-                    signer = Some(with.clone());
+            Key::Authenticator(with) => {
+                if with.is_for_this_machine_too() || !dormouse_http::is_local(url) {
+                    authenticator = Some(with.clone());
                 }
                 None
             }
@@ -323,10 +323,14 @@ impl<C: Codec> Builder<C> {
             .map(|key| key.secret().to_owned())
             .into_iter()
             .chain(secret_headers.map(|header| header.value.clone()))
-            .chain(signer.iter().flat_map(|signer| signer.secrets()))
+            .chain(
+                authenticator
+                    .iter()
+                    .flat_map(|authenticator| authenticator.secrets()),
+            )
             .filter(|secret| !secret.is_empty())
             .collect();
-        if (signer.is_some() || !secrets.is_empty()) && dormouse_http::is_unencrypted(url) {
+        if (authenticator.is_some() || !secrets.is_empty()) && dormouse_http::is_unencrypted(url) {
             return Err(invalid(
                 "the key, or a secret header, would travel in clear text: name an https:// address",
             ));
@@ -361,7 +365,7 @@ impl<C: Codec> Builder<C> {
             http,
             address,
             secrets,
-            signer,
+            authenticator,
             location,
             codec,
             delivery,

@@ -14,9 +14,9 @@ use super::json_fields::{Fields, to_raw};
 
 /// The id that is sent for a call of another provider: the call's own id if it is not too long and
 /// consists of letters, digits, `_` and `-`, otherwise an id that is derived from it.
-pub(crate) fn accepted_id(id: &str, max_chars: usize) -> Cow<'_, str> {
+pub(crate) fn accepted_id(id: &str, max_bytes: usize) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !id.is_empty() && id.len() <= max_chars && id.chars().all(is_plain) {
+    if !id.is_empty() && id.len() <= max_bytes && id.chars().all(is_plain) {
         return id.into();
     }
     format!("call_{}", &blake3::hash(id.as_bytes()).to_hex()[..32]).into()
@@ -28,7 +28,7 @@ pub(crate) fn id_of_result<'a>(
     id: &'a str,
     previous: Option<&Message>,
     format: &str,
-    max_chars: usize,
+    max_bytes: usize,
 ) -> Cow<'a, str> {
     let is_original = |block: &Block| match block {
         Block::Text { raw: Some(raw), .. }
@@ -40,7 +40,7 @@ pub(crate) fn id_of_result<'a>(
     if previous.is_some_and(|previous| previous.blocks.iter().any(is_original)) {
         id.into()
     } else {
-        accepted_id(id, max_chars)
+        accepted_id(id, max_bytes)
     }
 }
 
@@ -78,9 +78,9 @@ fn unused_id<C: Codec>(id: &str, known: &HashSet<Arc<str>>) -> Arc<str> {
     let mut number = 2;
     loop {
         let numbered = format!("{id}_{number}");
-        let new = match numbered.len() <= C::MAX_CALL_ID_CHARS {
+        let new = match numbered.len() <= C::MAX_CALL_ID_BYTES {
             true => numbered.into(),
-            // No id has at most 0 characters, so that it is derived.
+            // No id has at most 0 bytes, so that it is derived.
             false => Arc::from(&*accepted_id(&numbered, 0)),
         };
         if !known.contains(&new) {

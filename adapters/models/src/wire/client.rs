@@ -1,11 +1,11 @@
 //! The HTTP client of a model: a codec and a server.
 //!
-//! A call goes through these files: `request_body.rs` assembles the body, a signer (`signing.rs`)
-//! may authenticate it, and `exchange.rs` notes what is sent and received, for errors. `body.rs`
-//! tells whether the response is a stream or JSON, `events.rs` reads the events of a stream, and
-//! the codec decodes. Then the reply is amended: ids of calls become unique (`call_ids.rs`), nulls
-//! that stand for absent arguments go (`strict_args.rs`), and files that it names are fetched
-//! (`files.rs`).
+//! A call goes through these files: `request_body.rs` assembles the body, an authenticator
+//! (`authentication.rs`) may authenticate it, and `exchange.rs` notes what is sent and received,
+//! for errors. `body.rs` tells whether the response is a stream or JSON, `events.rs` reads the
+//! events of a stream, and the codec decodes. Then the reply is amended: ids of calls become unique
+//! (`call_ids.rs`), nulls that stand for absent arguments go (`strict_args.rs`), and files that it
+//! names are fetched (`files.rs`).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,8 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode};
 
 use super::address::Address;
-use super::body::{self, BodyError, BodyKind, BodyStream, limit_size};
+use super::authentication::{Authenticator, CloudLocation, UnsignedRequest};
+use super::body::{self, BYTE_ORDER_MARK, BodyError, BodyKind, BodyStream, limit_size};
 use super::builder::Builder;
 use super::call_ids;
 use super::codec::{Codec, Completeness, Decoder, Delivery, Purpose};
@@ -29,7 +30,6 @@ use super::exchange::Exchange;
 use super::failure;
 use super::message_cache::MessageCache;
 use super::request_body::{self, Body};
-use super::signing::{CloudLocation, Signer, UnsignedRequest};
 use super::strict_args::without_placeholder_nulls;
 use super::surrogates::Surrogates;
 
@@ -47,7 +47,7 @@ pub struct Client<C> {
     /// The key and the secret headers, which no error may show.
     pub(super) secrets: Arc<[String]>,
     /// What authenticates requests, where no key in a header does.
-    pub(super) signer: Option<Arc<dyn Signer>>,
+    pub(super) authenticator: Option<Arc<dyn Authenticator>>,
     pub(super) location: CloudLocation,
     pub(super) codec: C,
     pub(super) delivery: Delivery,
@@ -82,7 +82,7 @@ impl<C: Codec> Client<C> {
 
     #[cfg(test)]
     pub(crate) fn has_key(&self) -> bool {
-        !self.secrets.is_empty() || self.signer.is_some()
+        !self.secrets.is_empty() || self.authenticator.is_some()
     }
 
     /// Makes one call: sends the request and reads the reply.
@@ -191,14 +191,14 @@ impl<C: Codec> Client<C> {
         let mut exchange = Exchange::new(&url);
         let body = self.encode(request, purpose)?;
         let mut headers = HeaderMap::new();
-        if let Some(signer) = &self.signer {
+        if let Some(authenticator) = &self.authenticator {
             let unsigned = UnsignedRequest {
                 url: &url,
                 region: self.location.region.as_deref(),
                 body: &body,
                 now: SystemTime::now(),
             };
-            headers = signer.sign(unsigned).await?;
+            headers = authenticator.authenticate(unsigned).await?;
             exchange.record_secrets(&headers);
         }
         let request = self
@@ -229,7 +229,8 @@ impl<C: Codec> Client<C> {
         };
         // If the body is incomplete, slow or endless, the status still classifies the failure.
         let _ = tokio::time::timeout(FAILURE_TIMEOUT, reading).await;
-        failure::from_response(status, &headers, &String::from_utf8_lossy(&body))
+        let text = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&body);
+        failure::from_response(status, &headers, &String::from_utf8_lossy(text))
     }
 
     async fn read_events(
@@ -306,7 +307,7 @@ impl<C: Clone> Clone for Client<C> {
             http,
             address,
             secrets,
-            signer,
+            authenticator,
             location,
             codec,
             delivery,
@@ -318,7 +319,7 @@ impl<C: Clone> Clone for Client<C> {
             http: http.clone(),
             address: address.clone(),
             secrets: secrets.clone(),
-            signer: signer.clone(),
+            authenticator: authenticator.clone(),
             location: location.clone(),
             codec: codec.clone(),
             delivery: *delivery,

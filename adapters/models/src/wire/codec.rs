@@ -11,8 +11,8 @@ use dormouse_proto::message::Message;
 use dormouse_proto::model::{Delta, ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
 
+use super::authentication::{Authenticator, CloudLocation};
 use super::files::FileLink;
-use super::signing::{CloudLocation, Signer};
 
 /// How a reply is delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,8 +103,8 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     const REGION_VARIABLES: &'static [&'static str] = &[];
     /// What else authenticates requests, for the error about missing keys.
     const FURTHER_CREDENTIALS: Option<&'static str> = None;
-    /// The longest id of a call that the provider accepts.
-    const MAX_CALL_ID_CHARS: usize;
+    /// The longest id of a call that the provider accepts, in bytes.
+    const MAX_CALL_ID_BYTES: usize;
     /// The decoder of streamed replies.
     type Decoder: Decoder;
 
@@ -129,7 +129,7 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     }
 
     /// What authenticates requests where no key in a header does. `variable` reads the environment.
-    fn signer(_variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Signer>> {
+    fn authenticator(_variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Authenticator>> {
         None
     }
 

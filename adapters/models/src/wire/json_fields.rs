@@ -4,7 +4,7 @@ use std::fmt;
 
 use dormouse_proto::model::ModelError;
 use dormouse_proto::provider_tools::ToolForm;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -125,9 +125,10 @@ pub(crate) fn input_args(input: &str) -> String {
 }
 
 /// Whether the arguments of a tool use are a JSON object. After a truncated reply or an error of
-/// the model they may not be, and servers refuse such arguments in the next request.
+/// the model they may not be, and servers refuse such arguments in the next request. An object may
+/// have any number of fields.
 pub(crate) fn is_object(args: &str) -> bool {
-    serde_json::from_str::<Fields>(args).is_ok()
+    args.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(args).is_ok()
 }
 
 impl Serialize for Fields {
@@ -164,5 +165,28 @@ impl<'de> Deserialize<'de> for Fields {
             }
         }
         deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_with_any_number_of_fields_are_an_object() {
+        let fields: Vec<_> = (0..=MAX_FIELDS)
+            .map(|at| format!("\"f{at}\":{at}"))
+            .collect();
+        let many = format!(" {{{}}}\n", fields.join(","));
+        for (args, expected) in [
+            (many.as_str(), true),
+            ("{}", true),
+            ("{\"a\":", false),
+            ("{} {}", false),
+            ("[1]", false),
+            ("", false),
+        ] {
+            assert_eq!(is_object(args), expected, "{args}");
+        }
     }
 }

@@ -122,7 +122,11 @@ fn allow_null(property: &mut Value) {
     if !property.is_object() {
         return;
     }
-    match property.get_mut("type") {
+    // These forbid null whatever the type says.
+    let is_narrowed = ["const", "allOf", "anyOf", "oneOf", "$ref"]
+        .iter()
+        .any(|keyword| property.get(keyword).is_some());
+    match property.get_mut("type").filter(|_| !is_narrowed) {
         Some(Value::String(kind)) if kind == "null" => {}
         Some(Value::String(kind)) => property["type"] = json!([kind, "null"]),
         Some(Value::Array(kinds)) if kinds.contains(&json!("null")) => {}
@@ -167,6 +171,8 @@ mod tests {
                 "b": {"type": "string", "enum": ["x"]},
                 "c": {"anyOf": [{"type": "object", "properties": {}}]},
                 "d": {"type": "array", "items": {"type": "object", "properties": {"e": true}}},
+                "f": {"type": "string", "const": "x"},
+                "g": {"type": "string", "oneOf": [{"const": "x"}]},
             },
         });
         let spec = ToolSpec {
@@ -186,7 +192,7 @@ mod tests {
         }
         assert_eq!(sent(without_other_properties(&spec).unwrap()), expected);
         let all = sent(with_all_required(&spec).unwrap());
-        assert_eq!(all["required"], json!(["a", "b", "c", "d"]));
+        assert_eq!(all["required"], json!(["a", "b", "c", "d", "f", "g"]));
         let properties = &all["properties"];
         assert_eq!(
             properties["a"]["type"], "object",
@@ -198,6 +204,9 @@ mod tests {
         assert_eq!(properties["b"], b);
         assert_eq!(properties["c"]["anyOf"][1], json!({"type": "null"}));
         assert_eq!(properties["d"]["type"], json!(["array", "null"]));
+        let f = json!({"anyOf": [{"type": "string", "const": "x"}, {"type": "null"}]});
+        assert_eq!(properties["f"], f);
+        assert_eq!(properties["g"]["anyOf"][1], json!({"type": "null"}));
     }
 
     #[test]

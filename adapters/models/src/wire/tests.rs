@@ -268,7 +268,12 @@ async fn a_stream_without_its_type_or_its_last_blank_line_is_read() {
 #[tokio::test]
 async fn a_complete_reply_is_accepted_although_a_stream_was_requested() {
     let whole = r#"{"type":"message","content":[{"type":"text","text":"x"}],"stop_reason":"end_turn","usage":{}}"#;
-    for delivery in [Delivery::Whole, Delivery::Stream] {
+    let marked = format!("\u{feff}{whole}");
+    for (delivery, whole) in [
+        (Delivery::Whole, whole),
+        (Delivery::Stream, whole),
+        (Delivery::Whole, marked.as_str()),
+    ] {
         let (url, _served) =
             serve(answer("200 OK", "application/json", whole), 5, Then::Close).await;
         let reply = builder(&url)

@@ -239,3 +239,24 @@ fn an_invalid_reply_is_malformed_and_a_reported_failure_is_classified() {
         ModelErrorKind::Overloaded
     );
 }
+
+#[test]
+fn a_call_of_a_tool_that_takes_a_text_is_repaired_without_a_function() {
+    let call = r#"{"type":"custom","custom":{"name":"sh","input":"ls"},"function":null}"#;
+    let message = format!(r#"{{"role":"assistant","content":null,"tool_calls":[{call}]}}"#);
+    let found = reply(&message, "\"tool_calls\"").unwrap();
+    let [
+        Block::ToolUse {
+            id,
+            name,
+            raw: Some(raw),
+            ..
+        },
+    ] = &found.blocks[..]
+    else {
+        panic!("{found:?}")
+    };
+    assert_eq!(&**name, "sh");
+    let sent: Value = serde_json::from_str(&raw.json).unwrap();
+    assert_eq!(sent["tool_calls"][0]["id"], **id);
+}

@@ -110,42 +110,83 @@ impl Items {
     /// The reply is complete, and has a call whose arguments no place reported. If the reply is
     /// truncated, such a call is left out instead.
     pub(super) fn finish(self, response: &Response) -> Result<Vec<String>, ModelError> {
-        let Self {
-            mut complete,
-            partial,
-        } = self;
-        // If events have no positions, only completed items are counted, so the same item may have
-        // another position in the response. Its ids identify it.
-        let mut ids: BTreeSet<String> = complete.values().flat_map(|item| ids_of(item)).collect();
-        for (index, item) in (0..).zip(&response.output) {
-            let item_ids = ids_of(item.get());
-            if !complete.contains_key(&index) && item_ids.is_disjoint(&ids) {
-                complete.insert(index, item.get().to_owned());
-                ids.extend(item_ids);
-                continue;
-            }
-            // Some servers complete an item before all of it is known: the encrypted form of
-            // reasoning, the result of a tool.
-            let shorter = complete.values_mut().find(|known| {
-                !item_ids.is_disjoint(&ids_of(known)) && has_more_fields(item.get(), known)
-            });
-            if let Some(shorter) = shorter {
-                item.get().clone_into(shorter);
-            }
-        }
+        let Self { complete, partial } = self;
+        let complete = complete.into_iter();
+        let mut items: Vec<_> = complete
+            .map(|(index, json)| CompleteItem::new(index, json))
+            .collect();
+        add_output(&mut items, response);
+        let ids: BTreeSet<String> = items.iter().flat_map(|item| item.ids.clone()).collect();
         for (index, item) in partial {
             let item_ids = ids_of(&item.fields.to_json());
-            if complete.contains_key(&index) || !item_ids.is_disjoint(&ids) {
+            let is_complete = items.iter().any(|complete| complete.index == index);
+            if is_complete || !item_ids.is_disjoint(&ids) {
                 continue;
             }
             match item.finish() {
-                Ok(Some(item)) => drop(complete.insert(index, item)),
+                Ok(Some(json)) => {
+                    let later = items.iter().position(|complete| complete.index > index);
+                    let place = later.unwrap_or(items.len());
+                    items.insert(place, CompleteItem::new(index, json));
+                }
                 Ok(None) => {}
                 Err(error) if response.is_complete() => return Err(error),
                 Err(_) => {}
             }
         }
-        Ok(complete.into_values().collect())
+        Ok(items.into_iter().map(|item| item.json).collect())
+    }
+}
+
+/// A complete item.
+struct CompleteItem {
+    /// Its position in the events, or in the response if no event completed it.
+    index: u64,
+    ids: BTreeSet<String>,
+    json: String,
+}
+
+impl CompleteItem {
+    fn new(index: u64, json: String) -> Self {
+        let ids = ids_of(&json);
+        Self { index, ids, json }
+    }
+}
+
+/// Adds what only the response at the end contains: items, each behind the one that is before it
+/// there, and fields of items.
+fn add_output(items: &mut Vec<CompleteItem>, response: &Response) {
+    let output = (0..).zip(&response.output);
+    let output: Vec<_> = output
+        .map(|(index, item)| CompleteItem::new(index, item.get().to_owned()))
+        .collect();
+    let output_ids: BTreeSet<String> = output.iter().flat_map(|item| item.ids.clone()).collect();
+    let mut place = 0;
+    for item in output {
+        let same_ids = items
+            .iter()
+            .position(|known| !known.ids.is_disjoint(&item.ids));
+        // Some servers complete an item before all of it is known: the encrypted form of reasoning,
+        // the result of a tool.
+        if let Some(at) = same_ids
+            && has_more_fields(&item.json, &items[at].json)
+        {
+            items[at].json.clone_from(&item.json);
+        }
+        // If events have no positions, only completed items are counted, so that another item may
+        // have this position: the response has it elsewhere.
+        let known = same_ids.or_else(|| {
+            items
+                .iter()
+                .position(|known| known.index == item.index && known.ids.is_disjoint(&output_ids))
+        });
+        place = match known {
+            Some(at) => at + 1,
+            None => {
+                items.insert(place, item);
+                place + 1
+            }
+        };
     }
 }
 

@@ -32,9 +32,9 @@ pub struct UnsignedRequest<'a> {
 }
 
 /// Produces the headers that authenticate a request.
-pub trait Signer: Send + Sync {
+pub trait Authenticator: Send + Sync {
     /// Whether a server on this machine gets these headers too.
-    fn signs_for_this_machine(&self) -> bool;
+    fn is_for_this_machine_too(&self) -> bool;
 
     /// The secrets among the credentials, which no error may show.
     fn secrets(&self) -> Vec<String>;
@@ -44,7 +44,7 @@ pub trait Signer: Send + Sync {
     /// # Errors
     /// [`Authentication`](dormouse_proto::model::ModelErrorKind::Authentication) if there are no
     /// valid credentials.
-    fn sign<'a>(
+    fn authenticate<'a>(
         &'a self,
         request: UnsignedRequest<'a>,
     ) -> BoxFuture<'a, Result<HeaderMap, ModelError>>;
