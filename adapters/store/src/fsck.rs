@@ -407,7 +407,7 @@ fn issues(scan: &LogScan) -> Vec<Issue> {
         .losses()
         .into_iter()
         .chain(damaged_starts)
-        .chain(table.open_ends());
+        .chain(table.possible_continuations());
     losses.chain(processes).chain(contents).collect()
 }
 

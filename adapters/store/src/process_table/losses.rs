@@ -76,7 +76,7 @@ impl ProcessTable {
             | Issue::Snapshot { pid: loss_pid, .. }
             | Issue::FirstSnapshot { pid: loss_pid, .. }
             | Issue::TempFile { root: loss_pid, .. }
-            | Issue::OpenEnd { pid: loss_pid, .. } => *loss_pid == pid,
+            | Issue::PossibleContinuation { pid: loss_pid, .. } => *loss_pid == pid,
             Issue::Head { .. }
             | Issue::LostRange { .. }
             | Issue::StraySegment { .. }
@@ -171,8 +171,8 @@ impl ProcessTable {
         losses
     }
 
-    /// The processes of which later records may be in a lost range.
-    pub(crate) fn open_ends(&self) -> Vec<Issue> {
+    /// The processes without a recorded end that may have continued in a lost range.
+    pub(crate) fn possible_continuations(&self) -> Vec<Issue> {
         let entries = self
             .entries()
             .filter_map(|(pid, entry)| Some((pid, entry?)));
@@ -180,7 +180,7 @@ impl ProcessTable {
             entry.row().is_some() && self.lost_ranges_after(entry).next().is_some()
         });
         unfinished
-            .map(|(pid, entry)| Issue::OpenEnd {
+            .map(|(pid, entry)| Issue::PossibleContinuation {
                 pid,
                 last: entry.last,
             })
