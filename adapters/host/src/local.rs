@@ -20,7 +20,8 @@ use crate::files::Files;
 use crate::permissions::Permissions;
 use crate::sealed::Sealed;
 
-/// The longest part of a file of environment variables that is read.
+/// The longest file of environment variables. A longer one is refused, since its last variable would
+/// be cut.
 const MAX_ENV_FILE_BYTES: u64 = 1 << 20;
 
 /// This machine, within the permissions of the user. Cloning is cheap; clones share their handles.
@@ -95,6 +96,12 @@ impl LocalHost {
                 "the env_file `{path}` cannot be read: {error} Correct its path, or take it out."
             ))
         })?;
+        if read.cut_bytes > 0 {
+            return Err(HostError::Refused(format!(
+                "the env_file `{path}` is too long: it has {} bytes, and may have                  {MAX_ENV_FILE_BYTES}. Shorten it, or take it out.",
+                MAX_ENV_FILE_BYTES + read.cut_bytes
+            )));
+        }
         Ok(parse_env_file(&String::from_utf8_lossy(&read.bytes)))
     }
 }
@@ -324,10 +331,13 @@ mod tests {
         }
         std::os::unix::fs::symlink("../yours", dir.path().join("mine/link")).unwrap();
         std::os::unix::fs::symlink("mine", dir.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("mine/link", dir.path().join("chain")).unwrap();
         for (folders, refused) in [
             (&["mine", "mine/link"][..], true),
             (&["link"], false),
             (&["mine/link"], false),
+            (&["mine", "chain"], true),
+            (&["chain"], false),
         ] {
             let permissions = folders.iter().fold(Permissions::none(), |given, folder| {
                 given.allow_write(folder)

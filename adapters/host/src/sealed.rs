@@ -7,11 +7,12 @@
 mod mounts;
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{Mode, OFlags, fstat, openat};
@@ -20,6 +21,9 @@ pub(crate) use self::mounts::Mounts;
 
 /// The most steps from a folder up to the root. Deeper folders count as sealed.
 const MAX_STEPS: usize = 4_096;
+
+/// The most symbolic links that the operating system follows in one path.
+const MAX_LINKS: usize = 40;
 
 /// Identifies a file or folder independently of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,15 +64,11 @@ impl Sealed {
 
     /// Seals an absolute path, which need not exist yet.
     pub(crate) fn add(&self, path: &Path) {
-        // Symbolic links in the path are sealed too: if one was replaced, the next program that
+        // The symbolic links on the way are sealed too: if one was replaced, the next program that
         // uses the path would reach another folder.
-        let links = path.ancestors().filter(|path| path.is_symlink());
-        let links = links.filter_map(|link| {
-            Some(canonical_existing_part(link.parent()?).join(link.file_name()?))
-        });
         let resolved: Vec<_> = [canonical_existing_part(path)]
             .into_iter()
-            .chain(links)
+            .chain(links_on_the_way(path))
             .collect();
         let mut paths = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for path in resolved {
@@ -181,6 +181,39 @@ pub(crate) fn canonical_existing_part(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(absent)
 }
 
+/// The symbolic links that are followed from an absolute path to what it names: those in the path,
+/// and those in the targets of links. Each is a name in a folder without symbolic links.
+pub(crate) fn links_on_the_way(path: &Path) -> Vec<PathBuf> {
+    let mut links = Vec::new();
+    let mut reached = PathBuf::new();
+    let mut ahead = components_from_last(path);
+    while let Some(component) = ahead.pop() {
+        match Path::new(&component).components().next() {
+            Some(Component::Normal(name)) => match fs::read_link(reached.join(name)) {
+                Ok(_) if links.len() == MAX_LINKS => break,
+                Ok(target) => {
+                    links.push(reached.join(name));
+                    ahead.extend(components_from_last(&target));
+                }
+                Err(_) => reached.push(name),
+            },
+            Some(Component::ParentDir) => {
+                reached.pop();
+            }
+            Some(Component::RootDir | Component::Prefix(_)) => reached = PathBuf::from(&component),
+            Some(Component::CurDir) | None => {}
+        }
+    }
+    links
+}
+
+fn components_from_last(path: &Path) -> Vec<OsString> {
+    let components = path.components().rev();
+    components
+        .map(|component| component.as_os_str().to_owned())
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -238,6 +271,44 @@ mod tests {
         ] {
             let handle = File::open(base.join(file)).unwrap();
             assert_eq!(sealed.contains_file(&handle), Ok(expected), "{file}");
+        }
+    }
+
+    #[test]
+    fn each_link_on_the_way_to_a_sealed_path_is_sealed() {
+        use std::os::unix::fs::symlink;
+
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        for folder in ["store", "a/deep", "b"] {
+            fs::create_dir_all(base.join(folder)).unwrap();
+        }
+        // first -> a/second/x, a/second -> deep/third, a/deep/third -> BASE/b, b/x -> ../store
+        symlink("a/second/x", base.join("first")).unwrap();
+        symlink("deep/third", base.join("a/second")).unwrap();
+        symlink(base.join("b"), base.join("a/deep/third")).unwrap();
+        symlink("../store", base.join("b/x")).unwrap();
+        symlink("loop", base.join("loop")).unwrap();
+        let links = ["first", "a/second", "a/deep/third", "b/x"];
+        for (path, links) in [
+            ("first", &links[..]),
+            ("first/log", &links),
+            ("store", &[]),
+            ("b/../first", &links),
+            ("a/second/y", &links[1..3]),
+            ("absent/first", &[]),
+        ] {
+            let links: Vec<_> = links.iter().map(|link| base.join(link)).collect();
+            assert_eq!(links_on_the_way(&base.join(path)), links, "{path}");
+        }
+        assert_eq!(links_on_the_way(&base.join("loop")).len(), MAX_LINKS);
+        let sealed = Sealed::new([Path::new("first")].into_iter(), &base);
+        for path in links.into_iter().chain(["store"]) {
+            let path = base.join(path);
+            assert_eq!(sealed.find_containing(&path), Some(path.clone()));
+        }
+        for path in ["a", "a/deep", "b"] {
+            assert_eq!(sealed.find_containing(&base.join(path)), None, "{path}");
         }
     }
 }

@@ -35,7 +35,7 @@ fn main() -> process::ExitCode {
         ));
         return process::ExitCode::FAILURE;
     }
-    let trials: [(&str, fn()); 14] = [
+    let trials: [(&str, fn()); 15] = [
         (
             "an_end_is_that_of_the_command",
             an_end_is_that_of_the_command,
@@ -80,6 +80,10 @@ fn main() -> process::ExitCode {
         (
             "a_command_moves_neither_its_guard_nor_the_kernel",
             a_command_moves_neither_its_guard_nor_the_kernel,
+        ),
+        (
+            "a_command_whose_guard_is_not_its_parent_does_not_run",
+            a_command_whose_guard_is_not_its_parent_does_not_run,
         ),
         (
             "a_command_does_not_outlive_its_guard",
@@ -247,6 +251,27 @@ fn an_end_is_that_of_the_command() {
     }
     let (ended, _) = block_on(bench.sh("echo err >&2; exit 1"));
     assert!(ended.is_err_and(|why| why.contains("err")));
+}
+
+/// The guard may end before its copy asks for its parent, which is another process then.
+fn a_command_whose_guard_is_not_its_parent_does_not_run() {
+    let own = process::id();
+    for (guard, runs) in [(own, true), (own + 1, false)] {
+        let guard_argument = format!("guard={guard}");
+        let ended = process::Command::new(std::env::current_exe().unwrap())
+            .args(["__dormouse_command", "kernel=1", "support=0,false"])
+            .args([guard_argument.as_str(), "--", "/bin/sh", "-c", "echo ran"])
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(
+            ended.stdout,
+            if runs { &b"ran\n"[..] } else { b"" },
+            "{errors}"
+        );
+        assert_eq!(ended.status.code(), Some(if runs { 0 } else { 125 }));
+        assert_eq!(errors.contains("lost its guard"), !runs, "{errors}");
+    }
 }
 
 fn what_the_guard_cannot_begin_is_said() {

@@ -98,7 +98,7 @@ fn encode(
         )?,
     };
     Ok(NewContent {
-        hash: name,
+        name,
         bytes,
         index: stored.into(),
     })

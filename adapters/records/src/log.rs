@@ -173,7 +173,7 @@ impl RecordBatch<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewContent {
     /// The name of the content, which is not always the hash of `bytes`.
-    pub hash: ContentHash,
+    pub name: ContentHash,
     /// The bytes to be stored.
     pub bytes: Bytes,
     /// The bytes that [`BlobReader::index`] returns for the content.

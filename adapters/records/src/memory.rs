@@ -119,7 +119,7 @@ impl RecordLog for MemoryLog {
             let bytes = new.bytes.clone();
             let index = new.index.clone();
             let content = MemoryContent { bytes, index };
-            state.contents.entry(new.hash).or_insert(content);
+            state.contents.entry(new.name).or_insert(content);
         }
         for op in batch.ops {
             state.apply(op, batch.at_ms);

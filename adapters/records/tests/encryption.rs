@@ -541,7 +541,7 @@ fn append(log: &MemoryLog, owner: OwnerToken, contents: &[NewContent], ops: &[Re
 fn replace(log: &MemoryLog, owner: OwnerToken, name: ContentHash, bytes: &[u8], index: &[u8]) {
     log.delete_contents(owner, &[name]).unwrap();
     let content = NewContent {
-        hash: name,
+        name,
         bytes: Bytes::copy_from_slice(bytes),
         index: Bytes::copy_from_slice(index),
     };

@@ -115,7 +115,7 @@ fn from_text(text: &str) -> MemoryLog {
                 });
             }
             ["content", name, bytes, index] => contents.push(NewContent {
-                hash: ContentHash((&from_hex(name)[..]).try_into().unwrap()),
+                name: ContentHash((&from_hex(name)[..]).try_into().unwrap()),
                 bytes: from_hex(bytes),
                 index: from_hex(index),
             }),

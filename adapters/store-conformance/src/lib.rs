@@ -43,7 +43,7 @@ pub fn check_store(mut open: impl FnMut() -> Subject) {
     }
 }
 
-const CASES: [fn(&mut Subject); 27] = [
+const CASES: [fn(&mut Subject); 29] = [
     journals::an_empty_store_contains_nothing,
     journals::a_journal_is_the_latest_image_and_the_facts_after_it,
     journals::a_commit_is_all_or_nothing,
@@ -57,6 +57,8 @@ const CASES: [fn(&mut Subject); 27] = [
     table::the_table_has_what_each_process_waits_for,
     table::the_table_says_which_processes_are_paused,
     table::a_process_that_is_opened_again_is_alive_until_it_ends_again,
+    table::a_process_that_is_truncated_and_then_opened_again_is_alive,
+    table::a_process_that_waits_when_it_is_truncated_waits_for_nothing_once_it_is_opened_again,
     contents::contents_are_read_by_hash,
     contents::contents_are_read_in_ranges_and_have_their_index,
     contents::a_reference_to_an_unknown_content_is_refused,

@@ -137,12 +137,7 @@ pub(crate) fn a_process_that_is_opened_again_is_alive_until_it_ends_again(subjec
         exit: Some(exit()),
         ..alive(reopenings)
     };
-    let check = |subject: &mut Subject, expected: ProcessRow| {
-        let rows = with_store(subject, |store| store.processes().unwrap().rows);
-        assert_eq!(rows, std::slice::from_ref(&expected));
-        let journal = with_store(subject, |store| store.journal(Pid(1), None).unwrap());
-        assert_eq!(journal.row, expected);
-    };
+    let check = |subject: &mut Subject, expected: ProcessRow| check_row(subject, &expected);
     commit_ops(
         subject,
         owner,
@@ -178,4 +173,88 @@ pub(crate) fn a_process_that_is_opened_again_is_alive_until_it_ends_again(subjec
         let is_unknown = matches!(refused, StoreError::UnknownProcess(pid) if pid == Pid(unknown));
         assert!(is_unknown, "{refused}");
     }
+}
+
+pub(crate) fn a_process_that_is_truncated_and_then_opened_again_is_alive(subject: &mut Subject) {
+    let owner = claim(subject);
+    let alive = |reopenings| ProcessRow {
+        reopenings,
+        ..row(1)
+    };
+    let dead = |reopenings| ProcessRow {
+        exit: Some(exit()),
+        ..alive(reopenings)
+    };
+    commit_ops(
+        subject,
+        owner,
+        &[created(1), facts(1, 1..=2), snapshot(1, 2), ended(1)],
+    );
+    check_row(subject, &dead(0));
+    // A history that begins with its last image, as a collection leaves it.
+    commit_ops(subject, owner, &[history_truncated(1, 2)]);
+    check_row(subject, &dead(0));
+    commit_ops(subject, owner, &[reopened(1, 1), facts(1, 3..=3)]);
+    check_row(subject, &alive(1));
+    let refused = expect_refusal(subject, owner, &[process_deleted(1)]);
+    assert!(matches!(refused, StoreError::Refused { .. }), "{refused}");
+    check_journal(subject, 1, None, "image of 1 at 2", 2, 3);
+    // The same once more, for a process whose row has been stored by a truncation before.
+    commit_ops(subject, owner, &[facts(1, 4..=4), snapshot(1, 4), ended(1)]);
+    check_row(subject, &dead(1));
+    commit_ops(subject, owner, &[history_truncated(1, 4)]);
+    check_row(subject, &dead(1));
+    commit_ops(subject, owner, &[reopened(1, 2), facts(1, 5..=5)]);
+    check_row(subject, &alive(2));
+    // A process that is alive when its history is truncated, and then ends, has ended.
+    commit_ops(subject, owner, &[snapshot(1, 5)]);
+    commit_ops(subject, owner, &[history_truncated(1, 5)]);
+    check_row(subject, &alive(2));
+    commit_ops(subject, owner, &[facts(1, 6..=6), ended(1)]);
+    check_row(subject, &dead(2));
+    commit_ops(subject, owner, &[process_deleted(1)]);
+    assert!(with_store(subject, |store| store.processes().unwrap().rows).is_empty());
+}
+
+pub(crate) fn a_process_that_waits_when_it_is_truncated_waits_for_nothing_once_it_is_opened_again(
+    subject: &mut Subject,
+) {
+    let owner = claim(subject);
+    let asleep = WriteOp::Waiting {
+        pid: Pid(1),
+        waiting: alarm(900),
+        is_paused: true,
+    };
+    let asleep_row = ProcessRow {
+        waiting: alarm(900),
+        is_paused: true,
+        ..row(1)
+    };
+    commit_ops(
+        subject,
+        owner,
+        &[created(1), facts(1, 1..=2), snapshot(1, 2), asleep],
+    );
+    commit_ops(subject, owner, &[history_truncated(1, 2)]);
+    check_row(subject, &asleep_row);
+    commit_ops(subject, owner, &[facts(1, 3..=3), ended(1)]);
+    let dead = ProcessRow {
+        exit: Some(exit()),
+        ..row(1)
+    };
+    check_row(subject, &dead);
+    commit_ops(subject, owner, &[reopened(1, 1), facts(1, 4..=4)]);
+    let alive = ProcessRow {
+        reopenings: 1,
+        ..row(1)
+    };
+    check_row(subject, &alive);
+}
+
+/// Checks that the table contains this row and no other, and that the journal has the same row.
+fn check_row(subject: &mut Subject, expected: &ProcessRow) {
+    let rows = with_store(subject, |store| store.processes().unwrap().rows);
+    assert_eq!(rows, std::slice::from_ref(expected));
+    let journal = with_store(subject, |store| store.journal(expected.pid, None).unwrap());
+    assert_eq!(journal.row, *expected);
 }

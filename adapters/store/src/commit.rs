@@ -168,7 +168,13 @@ impl LogStore {
         {
             return Err(no_image_error(pid, below));
         }
-        RecordBuilder::history_truncated(&entry.row().ok_or_else(|| row_is_lost(pid))?, below)
+        let mut row = entry.row().ok_or_else(|| row_is_lost(pid))?;
+        if entry.end.is_some() {
+            // The record of the end contains the exit, and a reopening supersedes that record. An
+            // exit in this row would outlast both.
+            row.exit = None;
+        }
+        RecordBuilder::history_truncated(&row, below)
     }
 
     /// Builds the record of a content; `None` if the log contains the content, or an earlier entry

@@ -292,7 +292,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
         if self.request.mode == SweepMode::Free {
             // An interruption from here on leaves copies of records that were moved already.
             self.request.inventory.mark_doubtful(number);
-            self.move_live_records(number, &contents)?;
+            self.move_in_steps(number, &contents.live)?;
+            self.move_pinned(number, &mut contents)?;
             self.replace_by_stub(number, &mut contents, stub)?;
             self.request.inventory.drop_segment(number);
             contents.unreferenced.keys().for_each(|name| {
@@ -336,10 +337,10 @@ impl<'s, 'a> Compaction<'s, 'a> {
         }
     }
 
-    /// Appends the live records again at the log's end, `step_bytes` at a time.
-    fn move_live_records(&mut self, number: u32, contents: &SegmentContents) -> Result<(), Abort> {
-        let mut locations = contents
-            .live
+    /// Appends the records at these offsets again at the log's end, `step_bytes` at a time. Commits
+    /// wait for one step at most.
+    fn move_in_steps(&mut self, number: u32, offsets: &[u64]) -> Result<(), Abort> {
+        let mut locations = offsets
             .iter()
             .map(|offset| Location {
                 segment: number,
@@ -361,6 +362,30 @@ impl<'s, 'a> Compaction<'s, 'a> {
             self.move_to_end(&mut writer, &records)?;
         }
         Ok(())
+    }
+
+    /// Moves the contents that looked unreferenced at the inspection and were pinned by a commit
+    /// since, until there are none. Those that are pinned from then on are moved when the segment is
+    /// replaced, under the writer's lock.
+    fn move_pinned(&mut self, number: u32, contents: &mut SegmentContents) -> Result<(), Abort> {
+        loop {
+            let offsets = self.take_pinned(contents);
+            if offsets.is_empty() {
+                return Ok(());
+            }
+            self.move_in_steps(number, &offsets)?;
+        }
+    }
+
+    /// Removes the contents that are pinned by now from the unreferenced ones. Returns the offsets
+    /// of their records.
+    fn take_pinned(&self, contents: &mut SegmentContents) -> Vec<u64> {
+        let gc_pins = &self.store.gc_pins;
+        contents
+            .unreferenced
+            .extract_if(|name, _| gc_pins.is_pinned(*name))
+            .map(|(_, (offset, _))| offset)
+            .collect()
     }
 
     /// Appends those of the records that are still live.
@@ -490,25 +515,21 @@ impl<'s, 'a> Compaction<'s, 'a> {
         })
     }
 
-    /// Moves contents that looked unreferenced at the inspection and were pinned by a commit since.
+    /// Moves the contents that were pinned since [`move_pinned`](Self::move_pinned).
     fn copy_pinned(
         &mut self,
         writer: &mut Writer,
         number: u32,
         contents: &mut SegmentContents,
     ) -> Result<(), Abort> {
-        let store = self.store;
-        let pinned: Vec<_> = contents
-            .unreferenced
-            .extract_if(|name, _| store.gc_pins.is_pinned(*name))
-            .collect();
         let at = |offset| Location {
             segment: number,
             offset,
         };
-        let records = pinned
-            .iter()
-            .map(|(_, (offset, _))| self.read_record(at(*offset)))
+        let records = self
+            .take_pinned(contents)
+            .into_iter()
+            .map(|offset| self.read_record(at(offset)))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(self.move_to_end(writer, &records)?)
     }

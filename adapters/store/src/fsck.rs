@@ -41,7 +41,7 @@ use crate::log_scan::{Health, LogScan, ProcessRecords, ScannedContent};
 use crate::log_store::LogStore;
 use crate::log_walk::LogEnd;
 use crate::options::Options;
-use crate::read_only::{open_consistent, retry_during_writes};
+use crate::read_only::{Attempt, open_consistent, retry_during_writes};
 use crate::record_builder::RecordBuilder;
 use crate::record_header::{HEADER_BYTES, RecordHeader};
 use crate::recovery::{check_log, check_secret, check_tail, is_truncated};
@@ -111,23 +111,28 @@ pub fn fsck(
     if let Some(head) = read_head(dir)?.best {
         check_secret(&head, options.secret.as_ref(), dir)?;
     }
-    let lock = match repair {
-        Repair::Yes => Some(StoreLock::acquire(dir)?),
-        Repair::No => None,
-    };
+    if repair == Repair::No {
+        return inspect(dir, options, visit).map(|inspection| inspection.report());
+    }
+    // The repair opens the folder several times under one lock, so symbolic links are resolved once.
+    let dir = &std::fs::canonicalize(dir).map_err(io(format!("find {}", dir.display())))?;
+    let lock = StoreLock::acquire(dir)?;
     let inspection = inspect(dir, options, visit)?;
     let mut report = inspection.report();
-    if repair == Repair::No || report.issues.iter().any(Issue::blocks_repair) {
+    if report.issues.iter().any(Issue::blocks_repair) {
         return Ok(report);
     }
     let segment_added = inspection.add_segment(dir, options.secret.as_ref())?;
     LocationIndex::remove(&dir.join("index")).map_err(io("remove the index"))?;
     let at_ms = inspection.scan.end_ms;
-    drop((inspection, lock));
+    drop(inspection);
+    let mut store = LogStore::open_locked(dir, options, lock)?;
     if segment_added == SegmentAdded::Yes {
-        options.clone().open(dir)?.start_segment(at_ms)?;
+        store.start_segment(at_ms)?;
+        // Opened anew, the store sees the lost range before the new segment. The lock stays taken.
+        store = store.reopen(options)?;
     }
-    let found = repair_issues(options, dir)?;
+    let found = repair_issues(&store)?;
     if segment_added == SegmentAdded::Yes {
         // The new segment makes the missing end visible as a lost range.
         let new: Vec<_> = found
@@ -203,16 +208,17 @@ fn inspect(
         };
         let may_be_in_progress =
             head.is_some() && scan.index.processes().has_loss_after(position.end);
-        Ok((
-            Inspection {
-                head,
-                faulty_files,
-                log,
-                scan,
-                end_of_log,
-            },
-            may_be_in_progress,
-        ))
+        let inspection = Inspection {
+            head,
+            faulty_files,
+            log,
+            scan,
+            end_of_log,
+        };
+        Ok(match may_be_in_progress {
+            true => Attempt::DamagedAfterHead(Ok(inspection)),
+            false => Attempt::Certain(inspection),
+        })
     })
 }
 
@@ -317,8 +323,7 @@ const LOSSES_PER_RECORD: usize = 1_000;
 
 /// Writes records that drop damaged snapshots, declare damaged contents lost, and acknowledge all
 /// other losses. Returns the issues found.
-fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError> {
-    let store = options.clone().open(dir)?;
+fn repair_issues(store: &LogStore) -> Result<Vec<Issue>, StoreError> {
     let position = store.writer().position();
     let (scan, _) = LogScan::read(&store.log, position, &mut |_, _| {})?;
     let acknowledged = scan.index.processes().acknowledged_losses();
@@ -334,10 +339,8 @@ fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError
             loss => losses.push(loss),
         }
     }
-    for losses in losses.chunks(LOSSES_PER_RECORD) {
-        records.push(RecordBuilder::losses_acknowledged(losses)?);
-    }
     store.write_repair_records(records, scan.end_ms)?;
+    store.acknowledge_losses(&losses, LOSSES_PER_RECORD, scan.end_ms)?;
     Ok(found)
 }
 
@@ -351,6 +354,23 @@ impl LogStore {
         let written = writer.start_segment(at_ms)?;
         self.apply_commit(&writer, &written);
         writer.sync_head().map_err(io("write HEAD"))
+    }
+
+    /// Acknowledges losses durably, with at most `per_record` of them in one record. Each record is
+    /// a commit of its own, because the process table has one list of losses for each commit. If
+    /// this is interrupted, the next repair acknowledges the rest.
+    ///
+    /// # Errors
+    /// As those of a commit.
+    pub(crate) fn acknowledge_losses(
+        &self,
+        losses: &[Issue],
+        per_record: usize,
+        at_ms: u64,
+    ) -> Result<(), StoreError> {
+        losses.chunks(per_record).try_for_each(|losses| {
+            self.write_repair_records(vec![RecordBuilder::losses_acknowledged(losses)?], at_ms)
+        })
     }
 
     /// Writes the records of a repair as one durable commit.
@@ -387,7 +407,7 @@ fn issues(scan: &LogScan) -> Vec<Issue> {
         .losses()
         .into_iter()
         .chain(damaged_starts)
-        .chain(table.open_ends());
+        .chain(table.possible_continuations());
     losses.chain(processes).chain(contents).collect()
 }
 

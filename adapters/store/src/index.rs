@@ -138,8 +138,8 @@ impl Index {
         for (id, entry) in self.processes.encoded_checkpoints() {
             changes.put_checkpoint(id, entry.map_err(unencodable)?);
         }
-        for (number, losses) in self.processes.encoded_losses() {
-            changes.put_losses(number, losses.map_err(unencodable)?);
+        for (commit, losses) in self.processes.encoded_losses() {
+            changes.put_losses(commit, losses.map_err(unencodable)?);
         }
         let index_position = self.index_position(log);
         self.locations

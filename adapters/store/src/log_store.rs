@@ -18,7 +18,7 @@ use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
 
 use crate::compaction::Compaction;
-use crate::disk::Disk;
+use crate::disk::{Disk, OsDisk};
 use crate::error::io;
 use crate::index::Index;
 use crate::inventory_pass::{InventoryPass, next_store_instance};
@@ -27,7 +27,7 @@ use crate::lock::StoreLock;
 use crate::log::Log;
 use crate::options::Options;
 use crate::quota::Quota;
-use crate::recovery;
+use crate::recovery::{self, RecoveredStore};
 use crate::stored_content::CorruptContents;
 use crate::writer::Writer;
 use dormouse_records::GcPins;
@@ -51,7 +51,7 @@ pub struct LogStore {
     /// Distinguishes this store from every other that this program opens.
     pub(crate) instance: u64,
     /// `None` if the store is read-only.
-    _lock: Option<StoreLock>,
+    lock: Option<StoreLock>,
 }
 
 impl LogStore {
@@ -96,6 +96,38 @@ impl LogStore {
         options: &Options,
     ) -> Result<Self, StoreError> {
         let opened = recovery::open(disk, dir, options)?;
+        Ok(Self::from_recovered(dir, opened, options))
+    }
+
+    /// Opens the store in `dir` under a lock that the caller has taken. `dir` contains no symbolic
+    /// links.
+    ///
+    /// # Errors
+    /// As [`LogStore::open`], except [`StoreError::InUse`].
+    pub(crate) fn open_locked(
+        dir: &Path,
+        options: &Options,
+        lock: StoreLock,
+    ) -> Result<Self, StoreError> {
+        let opened = recovery::open_locked(Arc::new(OsDisk), dir, options, lock)?;
+        Ok(Self::from_recovered(dir, opened, options))
+    }
+
+    /// Closes a store that [`LogStore::open_locked`] opened, and opens it again under the same
+    /// lock.
+    ///
+    /// # Errors
+    /// As [`LogStore::open_locked`]; [`StoreError::ReadOnly`] for a store without a lock.
+    pub(crate) fn reopen(mut self, options: &Options) -> Result<Self, StoreError> {
+        let dir = self.dir.clone();
+        let lock = self.lock.take().ok_or_else(|| StoreError::ReadOnly {
+            path: dir.display().to_string(),
+        })?;
+        drop(self);
+        Self::open_locked(&dir, options, lock)
+    }
+
+    fn from_recovered(dir: &Path, opened: RecoveredStore, options: &Options) -> Self {
         let mut store = Self::from_parts(
             dir,
             opened.log,
@@ -104,7 +136,7 @@ impl LogStore {
             Some(opened.lock),
         );
         store.quota = options.quota;
-        Ok(store)
+        store
     }
 
     /// A store whose parts have been opened. `lock` is `None` for a read-only store.
@@ -125,7 +157,7 @@ impl LogStore {
             gc_pins: GcPins::default(),
             quota: Quota::default(),
             instance: next_store_instance(),
-            _lock: lock,
+            lock,
         }
     }
 

@@ -27,8 +27,11 @@ use crate::log_position::{Hash, Location, LogPosition};
 use crate::record_header::{CheckedHeader, HEADER_BYTES, PlaceInCommit, RecordHeader, RecordKind};
 use crate::search;
 
-/// More records than a segment of the default length can contain.
-const SEGMENT_RECORDS: u64 = 1 << 21;
+/// The greatest length at which a segment is started. It bounds how many records a missing segment
+/// can have contained.
+pub(crate) const MAX_SEGMENT_BYTES: u64 = 8 << 30;
+/// As many records as a segment can contain, since each has a header.
+const SEGMENT_RECORDS: u64 = MAX_SEGMENT_BYTES / HEADER_BYTES as u64;
 
 /// A range of the log without a recognisable record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -450,5 +453,29 @@ impl<'a> Walk<'a> {
             at = record_end(next, &checked.header);
         }
         Ok(self.latest_synced >= wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log_store::LogStore;
+
+    /// The estimate of the last pid depends on it: no pid may be used twice.
+    #[test]
+    fn a_missing_segment_contained_no_more_records_than_are_assumed() {
+        let missing = LostRange {
+            start: Location::start_of(1),
+            end: Location::start_of(2),
+            first_commit: 1,
+            last_commit: 2,
+        };
+        for bytes in [256 << 20, 1 << 30, MAX_SEGMENT_BYTES, u64::MAX] {
+            let longest = LogStore::options().segment_bytes(bytes).segment_bytes;
+            assert!(
+                missing.max_records() >= longest / HEADER_BYTES as u64,
+                "{bytes}"
+            );
+        }
     }
 }

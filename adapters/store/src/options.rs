@@ -8,6 +8,7 @@ use dormouse_actors::ports::StoreError;
 
 use crate::disk::OsDisk;
 use crate::log_store::LogStore;
+use crate::log_walk::MAX_SEGMENT_BYTES;
 use crate::quota::Quota;
 use crate::read_only;
 use crate::throttle::Throttle;
@@ -39,12 +40,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The length in bytes at which a new segment is started (default 256 MiB). A larger commit
-    /// gets a segment of its own. May differ between openings.
+    /// The length in bytes at which a new segment is started (default 256 MiB, at most 8 GiB: a
+    /// greater value counts as 8 GiB). A larger commit gets a segment of its own. May differ between
+    /// openings.
     #[must_use]
     pub fn segment_bytes(self, bytes: u64) -> Self {
         Self {
-            segment_bytes: bytes,
+            segment_bytes: bytes.min(MAX_SEGMENT_BYTES),
             ..self
         }
     }

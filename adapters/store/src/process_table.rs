@@ -340,7 +340,7 @@ mod tests {
     use dormouse_proto::id::FactNumber;
 
     use super::*;
-    use dormouse_proto::process::Waiting;
+    use dormouse_proto::process::{Exit, ExitStatus, Waiting};
 
     fn entry(last: u64) -> ProcessEntry {
         let last_record = LastRecord {
@@ -407,6 +407,41 @@ mod tests {
             entry(0),
         ];
         assert!(cases.iter().all(|entry| !entry.is_complete()), "{cases:?}");
+    }
+
+    #[test]
+    fn a_reopened_process_is_alive_whatever_its_stored_row_says() {
+        // A truncation by an earlier version stored the exit with the row.
+        let ended_row = ProcessRow {
+            exit: Some(Exit::new(ExitStatus::Done, "done")),
+            ..ProcessRow::started(Pid(1), "p")
+        };
+        let reopened = ProcessEntry {
+            creation_row: Some(ended_row.clone()),
+            end: None,
+            reopened: Some(ReopenedEntry {
+                first_commit: 8,
+                at: Location::START,
+                reopenings: 2,
+            }),
+            ..entry(9)
+        };
+        let alive = ProcessRow {
+            reopenings: 2,
+            ..ProcessRow::started(Pid(1), "p")
+        };
+        assert_eq!(reopened.row(), Some(alive));
+        let ended = ProcessEntry {
+            end: Some(EndEntry {
+                first_commit: 9,
+                at: Location::START,
+                exit: ended_row.exit.clone(),
+                last: FactNumber(9),
+            }),
+            ..reopened
+        };
+        let row = ended.row();
+        assert_eq!(row.and_then(|row| row.exit), ended_row.exit);
     }
 
     #[test]

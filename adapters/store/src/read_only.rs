@@ -22,7 +22,6 @@ use crate::error::io as io_error;
 use crate::head::Head;
 use crate::index::Index;
 use crate::log::{Log, segment_numbers};
-use crate::log_position::Location;
 use crate::options::Options;
 use crate::recovery::{check_log, check_secret, check_tail};
 use crate::segment::Segment;
@@ -30,8 +29,17 @@ use crate::writer::Writer;
 
 /// A writer starts a segment now and then, so a consistent view is soon found.
 const ATTEMPTS: usize = 64;
-/// Damage after HEAD's position is believed from this attempt on.
-const DAMAGE_RETRIES: usize = 4;
+/// Damage after HEAD's position is believed once so many attempts have found it.
+const ATTEMPTS_AT_DAMAGE: usize = 4;
+
+/// The result of one attempt to read a store that another program may be writing.
+pub(crate) enum Attempt<T> {
+    /// What was read. No writer interfered.
+    Certain(T),
+    /// What was read, or why nothing could be read, with damage after HEAD's position. A commit in
+    /// progress can look like such damage once, but not several times in a row.
+    DamagedAfterHead(Result<T, StoreError>),
+}
 
 /// A store opened for reading.
 #[derive(Debug)]
@@ -48,40 +56,51 @@ pub(crate) struct OpenedStore {
 /// [`StoreError::Io`] of kind `NotFound` if there is none, [`StoreError::Key`],
 /// [`StoreError::Damaged`], [`StoreError::Newer`], [`StoreError::Io`].
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<OpenedStore, StoreError> {
-    retry_during_writes(|| {
-        let (opened, head_end) = open_once(dir, options)?;
-        let may_be_in_progress = opened.index.processes().has_loss_after(head_end);
-        Ok((opened, may_be_in_progress))
-    })
+    retry_during_writes(|| open_once(dir, options))
 }
 
-/// Repeats `read_store` while a writer may have interfered. `read_store` returns its result, and
-/// whether there is damage after HEAD's position: a commit in progress can look like damage once,
-/// but not several times in a row.
+/// Repeats `read_store` while a writer may have interfered. The two causes are counted apart: a
+/// reader that has met one of them often still repeats the other.
 ///
 /// # Errors
 /// As `read_store`.
 pub(crate) fn retry_during_writes<T>(
-    mut read_store: impl FnMut() -> Result<(T, bool), StoreError>,
+    mut read_store: impl FnMut() -> Result<Attempt<T>, StoreError>,
 ) -> Result<T, StoreError> {
-    let mut attempts = ATTEMPTS;
+    let mut cut_attempts = 0;
+    let mut damaged_attempts = 0;
     loop {
-        attempts -= 1;
         match read_store() {
+            Ok(Attempt::Certain(value)) => return Ok(value),
+            Ok(Attempt::DamagedAfterHead(result)) => {
+                damaged_attempts += 1;
+                if damaged_attempts == ATTEMPTS_AT_DAMAGE {
+                    return result;
+                }
+            }
             // The writer truncated reserved space at the end of a segment during the read.
             Err(StoreError::Io { source, .. })
-                if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
-            Ok((_, true)) if attempts > ATTEMPTS - DAMAGE_RETRIES => {}
-            result => return result.map(|(value, _)| value),
+                if source.kind() == io::ErrorKind::UnexpectedEof && cut_attempts + 1 < ATTEMPTS =>
+            {
+                cut_attempts += 1;
+            }
+            Err(error) => return Err(error),
         }
     }
 }
 
-/// Opens the store once. Also returns HEAD's position.
-fn open_once(dir: &Path, options: &Options) -> Result<(OpenedStore, Location), StoreError> {
+/// Opens the store once.
+fn open_once(dir: &Path, options: &Options) -> Result<Attempt<OpenedStore>, StoreError> {
     let (head, log) = open_consistent(dir, options)?;
     check_log(&log, head.position)?;
-    let (index, position) = Index::in_memory(&log, head.position)?;
+    let (index, position) = match Index::in_memory(&log, head.position) {
+        // The log fits HEAD, so the walk found damage behind it: a later record says that a commit
+        // was synced, and the walk came by before that commit was written.
+        Err(error @ StoreError::Damaged { .. }) => {
+            return Ok(Attempt::DamagedAfterHead(Err(error)));
+        }
+        built => built?,
+    };
     check_tail(&log, position)?;
     let last_segment = || log.segment(log.numbers().last().copied()?);
     // Without a segment, the store was created and nothing written yet.
@@ -95,7 +114,7 @@ fn open_once(dir: &Path, options: &Options) -> Result<(OpenedStore, Location), S
         segment.acknowledge(position.end.offset);
     }
     let log = Arc::new(log);
-    let head_end = head.position.end;
+    let may_be_in_progress = index.processes().has_loss_after(head.position.end);
     let writer = Writer::read_only(
         dir.to_owned(),
         Arc::clone(&log),
@@ -103,7 +122,11 @@ fn open_once(dir: &Path, options: &Options) -> Result<(OpenedStore, Location), S
         Head { position, ..head },
         options,
     );
-    Ok((OpenedStore { log, index, writer }, head_end))
+    let opened = OpenedStore { log, index, writer };
+    Ok(match may_be_in_progress {
+        true => Attempt::DamagedAfterHead(Ok(opened)),
+        false => Attempt::Certain(opened),
+    })
 }
 
 /// Reads HEAD and opens the segments that belong to it, at one moment.
@@ -143,4 +166,104 @@ fn no_store_error(dir: &Path) -> StoreError {
         "look into {}: it is empty or does not exist",
         dir.display()
     ))(io::ErrorKind::NotFound.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use bytes::Bytes;
+    use dormouse_actors::ports::{Batch, Store as _, WriteOp};
+    use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+    use dormouse_proto::process::ProcessRow;
+
+    use super::*;
+    use crate::error::damaged;
+    use crate::log_store::LogStore;
+
+    #[test]
+    fn damage_after_head_is_believed_after_several_attempts_whatever_else_was_repeated() {
+        // Attempts at which a segment became shorter, attempts that found damage, whether the
+        // result is an error.
+        for (cut, with_damage, is_error) in [
+            (0, 0, false),
+            (0, ATTEMPTS_AT_DAMAGE - 1, false),
+            (0, ATTEMPTS_AT_DAMAGE, true),
+            (ATTEMPTS - 1, 0, false),
+            (ATTEMPTS, 0, true),
+            (ATTEMPTS - 1, ATTEMPTS_AT_DAMAGE - 1, false),
+        ] {
+            let mut attempts = 0;
+            let read = retry_during_writes(|| {
+                attempts += 1;
+                if attempts <= cut {
+                    Err(io_error("read")(io::ErrorKind::UnexpectedEof.into()))
+                } else if attempts <= cut + with_damage {
+                    Ok(Attempt::DamagedAfterHead(Err(damaged("a gap"))))
+                } else {
+                    Ok(Attempt::Certain(()))
+                }
+            });
+            assert_eq!(read.is_err(), is_error, "{cut}, {with_damage}: {read:?}");
+        }
+    }
+
+    /// A reader comes by the place of a commit before the commit is written, and then finds the
+    /// first record of the next one, which says that the commit before it was synced.
+    #[test]
+    fn a_reader_overtaken_by_two_commits_reads_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        let commit = |ops: &[WriteOp]| store.commit(owner, Batch::durable(ops, 0)).unwrap();
+        let facts = |number| WriteOp::Facts {
+            pid: Pid(1),
+            first: FactNumber(number),
+            facts: vec![vec![7; 9]],
+        };
+        let end = || store.writer().position().end.offset as usize;
+        commit(&[WriteOp::ProcessCreated {
+            row: ProcessRow::started(Pid(1), "p"),
+            image: vec![1],
+        }]);
+        let heads = ["HEAD", "HEAD2"].map(|name| folder.path().join(name));
+        let before = heads.each_ref().map(|path| fs::read(path).unwrap());
+        let first_end = end();
+        commit(&[facts(1)]);
+        let second_end = end();
+        let bytes = Bytes::from(vec![8; 2_000]);
+        commit(&[
+            facts(2),
+            WriteOp::Content {
+                hash: ContentHash(*blake3::hash(&bytes).as_bytes()),
+                bytes,
+                index: Bytes::new(),
+            },
+        ]);
+        drop(store);
+        let segment = folder.path().join("log").join(Segment::file_name(1));
+        let whole = fs::read(&segment).unwrap();
+        let mut seen = whole[..whole.len() - 1_000].to_vec();
+        seen[first_end..second_end].fill(0);
+        fs::write(&segment, seen).unwrap();
+        for (path, bytes) in heads.iter().zip(before) {
+            fs::write(path, bytes).unwrap();
+        }
+        let options = LogStore::options();
+        let error = open(folder.path(), &options).map(drop).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        let mut attempts = 0;
+        let opened = retry_during_writes(|| {
+            attempts += 1;
+            if attempts == 2 {
+                fs::write(&segment, &whole).unwrap();
+            }
+            open_once(folder.path(), &options)
+        });
+        let row = opened.unwrap().index.processes().entry(Pid(1));
+        assert_eq!(
+            (row.map(|entry| entry.last), attempts),
+            (Some(FactNumber(2)), 2)
+        );
+    }
 }

@@ -58,6 +58,20 @@ pub(crate) fn open(
     let dir = &std::fs::canonicalize(dir)
         .map_err(io_error(format!("find the folder {}", dir.display())))?;
     let lock = StoreLock::acquire(dir)?;
+    open_locked(disk, dir, options, lock)
+}
+
+/// Opens the store in `dir`, or creates one, under a lock that the caller has taken. The folder
+/// exists, and its path contains no symbolic links.
+///
+/// # Errors
+/// As [`open`], except [`StoreError::InUse`].
+pub(crate) fn open_locked(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    options: &Options,
+    lock: StoreLock,
+) -> Result<RecoveredStore, StoreError> {
     let mut head = match Head::read(&*disk, dir)? {
         Some(head) => head,
         None => create_head(&*disk, dir, options.secret.as_ref())?,

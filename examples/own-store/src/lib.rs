@@ -109,7 +109,7 @@ impl RecordLog for SqliteLog {
             for content in batch.contents {
                 let sql = "INSERT OR IGNORE INTO content VALUES (?1, ?2, ?3)";
                 let (bytes, chunks) = (&content.bytes[..], &content.index[..]);
-                transaction.execute(sql, params![content.hash.0, bytes, chunks])?;
+                transaction.execute(sql, params![content.name.0, bytes, chunks])?;
             }
             for op in batch.ops {
                 apply(transaction, op, commit, batch.at_ms)?;

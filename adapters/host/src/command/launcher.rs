@@ -22,7 +22,7 @@ use super::environment::{BASE_VARIABLES, Environment};
 use super::guard::{self, GuardArguments};
 use super::temp_folder::{CommandTempFolder, TempFolder};
 use crate::permissions::{Permissions, check_program};
-use crate::sealed::{Sealed, canonical_existing_part};
+use crate::sealed::{Sealed, canonical_existing_part, links_on_the_way};
 
 /// Prepares commands: holds the permissions, the environment and the working directory.
 #[derive(Debug)]
@@ -213,6 +213,7 @@ impl Launcher {
     ) -> Command {
         let guard_arguments = GuardArguments {
             kernel: std::process::id(),
+            guard: None,
             temporary: temporary.map(|folder| folder.path().to_owned()),
             limits: bounds.map(|bounds| bounds.limits),
             confinement: bounds.map(|bounds| bounds.confinement.clone()),
@@ -308,14 +309,14 @@ impl Launcher {
         is_listed(self.permissions.unconfined(), program, Some(found))
     }
 
-    /// Refuses a program in a folder that commands may write: a command could have replaced it.
+    /// Refuses a program in a folder that commands may write, and one that a link in such a folder
+    /// leads to: a command could have replaced it.
     fn check_unconfined(&self, found: &Path) -> Result<(), HostError> {
-        let path = canonical_existing_part(found);
-        let Some(folder) = self
-            .writable
-            .iter()
-            .find(|folder| path.starts_with(&folder.path))
-        else {
+        let replaceable = [canonical_existing_part(found)]
+            .into_iter()
+            .chain(links_on_the_way(found))
+            .find_map(|path| find_folder_above(&self.writable, &path));
+        let Some(folder) = replaceable else {
             return Ok(());
         };
         Err(HostError::Refused(format!(
@@ -407,7 +408,7 @@ impl Launcher {
     }
 }
 
-/// The folders that commands may write. A path that contains a symbolic link inside of another such
+/// The folders that commands may write. A path that leads through a symbolic link inside of such a
 /// folder is refused: a command could redirect the link, and the next kernel would permit its
 /// target.
 fn find_writable_folders(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Folder>> {
@@ -419,17 +420,8 @@ fn find_writable_folders(permissions: &Permissions, working_dir: &Path) -> io::R
         .iter()
         .map(|path| Folder::find(path))
         .collect::<io::Result<Vec<_>>>()?;
-    for link in paths
-        .iter()
-        .flat_map(|path| path.ancestors())
-        .filter(|path| path.is_symlink())
-    {
-        let link_folder = link.parent().map(canonical_existing_part);
-        if let Some(folder) = folders.iter().find(|folder| {
-            link_folder
-                .as_ref()
-                .is_some_and(|link_folder| link_folder.starts_with(&folder.path))
-        }) {
+    for link in paths.iter().flat_map(|path| links_on_the_way(path)) {
+        if let Some(folder) = find_folder_above(&folders, &link) {
             let (link, folder) = (link.display(), folder.path.display());
             let why = format!(
                 "--allow-write: {link} is a link that commands could replace, since it lies in \
@@ -439,6 +431,11 @@ fn find_writable_folders(permissions: &Permissions, working_dir: &Path) -> io::R
         }
     }
     Ok(folders)
+}
+
+/// The folder that contains a path without symbolic links.
+fn find_folder_above<'f>(folders: &'f [Folder], path: &Path) -> Option<&'f Folder> {
+    folders.iter().find(|folder| path.starts_with(&folder.path))
 }
 
 /// Whether a program is in a list of permitted programs.
@@ -573,6 +570,27 @@ mod tests {
             };
             let prepared = launcher.prepare(request).map(drop);
             assert_eq!(prepared.is_ok(), runs, "{prepared:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_behind_a_link_that_commands_could_replace_does_not_run_unconfined() {
+        use std::os::unix::fs::symlink;
+
+        let dir = tempfile::tempdir().unwrap();
+        launcher(dir.path(), &[]);
+        std::fs::create_dir(dir.path().join("mine")).unwrap();
+        // direct -> bin/tool, chain -> mine/tool -> bin/tool
+        symlink("bin/tool", dir.path().join("direct")).unwrap();
+        symlink("mine/tool", dir.path().join("chain")).unwrap();
+        symlink("../bin/tool", dir.path().join("mine/tool")).unwrap();
+        for (program, runs) in [("direct", true), ("chain", false), ("mine/tool", false)] {
+            let path = dir.path().join(program).display().to_string();
+            let permissions = Permissions::none()
+                .allow_write("mine")
+                .allow_unconfined(&path);
+            let checked = launcher_with(dir.path(), &permissions).check_unconfined(path.as_ref());
+            assert_eq!(checked.is_ok(), runs, "{program}: {checked:?}");
         }
     }
 

@@ -78,10 +78,6 @@ impl ProcessGroup {
             .ok()
             .and_then(Pid::from_raw)
             .expect("process numbers are positive");
-        match (ended_by, bounds) {
-            (EndedBy::ProcessGroup, Some(bounds)) => limit(leader, &bounds.limits)?,
-            (EndedBy::Guard, _) | (EndedBy::ProcessGroup, None) => {}
-        }
         let group = Self {
             child,
             leader,
@@ -89,6 +85,11 @@ impl ProcessGroup {
             is_reaped: false,
             _temporary: temporary,
         };
+        match (ended_by, bounds) {
+            // If this fails, the program is ended with its group.
+            (EndedBy::ProcessGroup, Some(bounds)) => limit(leader, &bounds.limits)?,
+            (EndedBy::Guard, _) | (EndedBy::ProcessGroup, None) => {}
+        }
         Ok(StartedCommand {
             group,
             stdout,

@@ -129,6 +129,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_file_of_variables_that_is_too_long_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let permissions = Permissions::none().allow_run("sh").allow_read(".");
+        let host = LocalHost::new(permissions, folder.path()).unwrap();
+        let mut command = sh("true");
+        command.env_file = Some(".env".into());
+        for (bytes, fits) in [(1 << 20, true), ((1 << 20) + 1, false)] {
+            let text = format!("A=1\n#{}\n", "x".repeat(bytes - 6));
+            assert_eq!(text.len(), bytes);
+            std::fs::write(folder.path().join(".env"), text).unwrap();
+            let started = host.start_server(&command).map(drop);
+            assert_eq!(started.is_ok(), fits, "{bytes}: {started:?}");
+            if let Err(error) = started {
+                assert!(error.to_string().contains("is too long"), "{error}");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn a_server_gets_the_pipes_environment_and_folder_of_its_declaration() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("below")).unwrap();

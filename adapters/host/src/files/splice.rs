@@ -93,8 +93,8 @@ impl Splice {
         request: &FileRequest<'_>,
     ) -> Result<Self, FileError> {
         match (mode, old) {
-            (WriteMode::Write, _) => Ok(Self::without_line_feeds(None)),
-            (WriteMode::Append, _) => Ok(Self::without_line_feeds(Some(u64::MAX))),
+            (WriteMode::Write, _) => Ok(Self::verbatim(None)),
+            (WriteMode::Append, _) => Ok(Self::verbatim(Some(u64::MAX))),
             (WriteMode::Insert { at_line }, Some(old)) => {
                 Self::before_line(old, at_line, bytes, request)
             }
@@ -104,7 +104,7 @@ impl Splice {
         }
     }
 
-    fn without_line_feeds(at: Option<u64>) -> Self {
+    fn verbatim(at: Option<u64>) -> Self {
         Self {
             at,
             has_line_end_before: false,

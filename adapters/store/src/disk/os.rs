@@ -15,6 +15,11 @@ use crate::mmap;
 /// The most buffers that are passed to one `writev` call; IOV_MAX is 1024 on Linux.
 const PARTS_AT_ONCE: usize = 512;
 
+/// A folder of the store is accessible to its owner only.
+const STORE_FOLDER_MODE: u32 = 0o700;
+/// The folders above a store are made as `mkdir` makes them.
+const PARENT_FOLDER_MODE: u32 = 0o777;
+
 /// The operating system's file system.
 #[derive(Debug)]
 pub(crate) struct OsDisk;
@@ -47,18 +52,7 @@ impl Disk for OsDisk {
     }
 
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(folder.parent().unwrap_or(folder))?;
-                DirBuilder::new().mode(0o700).create(folder)?;
-            }
-            other => other?,
-        }
-        match folder.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => self.sync_folder(parent),
-            _ => self.sync_folder(Path::new(".")),
-        }
+        make_durable_folder(folder, STORE_FOLDER_MODE)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -67,6 +61,33 @@ impl Disk for OsDisk {
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         File::open(folder)?.sync_all()
+    }
+}
+
+/// Creates a folder with this mode unless it exists, and its parents with the usual mode. Each name
+/// is durable before anything is created below it.
+fn make_durable_folder(folder: &Path, mode: u32) -> io::Result<()> {
+    let parent = folder
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let create = || DirBuilder::new().mode(mode).create(folder);
+    let created = match (create(), parent) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            make_durable_folder(parent, PARENT_FOLDER_MODE)?;
+            create()
+        }
+        (created, _) => created,
+    };
+    let synced = || OsDisk.sync_folder(parent.unwrap_or(Path::new(".")));
+    match created {
+        Ok(()) => synced(),
+        // Whoever created it may have ended before its name was durable.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match synced() {
+            // The parent belongs to another user, such as the folder of all home folders.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        },
+        Err(error) => Err(error),
     }
 }
 
@@ -117,5 +138,32 @@ impl DiskFile for File {
 
     fn map(&self, length: u64) -> io::Result<Bytes> {
         mmap::map(self, length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_is_made_with_its_parents_and_made_once() {
+        let base = tempfile::tempdir().unwrap();
+        let mode = |path: &str| {
+            let metadata = fs::metadata(base.path().join(path)).unwrap();
+            metadata.permissions().mode() & 0o777
+        };
+        fs::create_dir(base.path().join("usual")).unwrap();
+        for path in ["a/b/c", "a/b/c", "a/b/d", "a"] {
+            OsDisk.make_folder(&base.path().join(path)).unwrap();
+        }
+        assert_eq!(
+            ["a", "a/b", "a/b/c", "a/b/d"].map(mode),
+            [mode("usual"), mode("usual"), 0o700, 0o700]
+        );
+        fs::write(base.path().join("file"), "").unwrap();
+        let below_a_file = OsDisk.make_folder(&base.path().join("file/store"));
+        assert!(below_a_file.is_err(), "{below_a_file:?}");
     }
 }

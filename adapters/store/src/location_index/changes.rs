@@ -93,8 +93,8 @@ impl IndexChanges {
     }
 
     /// Sets acknowledged losses, as [`ProcessTable::put_losses`] encoded them.
-    pub(crate) fn put_losses(&mut self, number: u64, losses: Vec<u8>) {
-        self.entries.insert(losses_key(number), losses);
+    pub(crate) fn put_losses(&mut self, commit: u64, losses: Vec<u8>) {
+        self.entries.insert(losses_key(commit), losses);
         self.records += 1;
     }
 
@@ -151,9 +151,9 @@ pub(crate) fn checkpoint_key(id: CheckpointId) -> [u8; 9] {
     number_key(b'k', id.0)
 }
 
-/// The key of acknowledged losses.
-pub(crate) fn losses_key(number: u64) -> [u8; 9] {
-    number_key(b'l', number)
+/// The key of the losses that one commit acknowledged.
+pub(crate) fn losses_key(commit: u64) -> [u8; 9] {
+    number_key(b'l', commit)
 }
 
 pub(super) fn number_key(kind: u8, number: u64) -> [u8; 9] {

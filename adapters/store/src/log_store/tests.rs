@@ -6,7 +6,6 @@ use dormouse_actors::ports::{Deletions, KeptContents, SweepLimits, WriteOp};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
-use crate::disk::OsDisk;
 use crate::head::Head;
 use crate::issue::Issue;
 use crate::location_index::{LocationIndex, RecordKey};
@@ -164,6 +163,60 @@ fn a_reopened_store_uses_its_index_without_rebuilding_it() {
         let owner = store.claim().unwrap();
         store.commit(owner, Batch::durable(&[], 0)).unwrap();
     }
+}
+
+#[test]
+fn all_losses_stay_acknowledged_if_they_take_several_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let losses: Vec<_> = (1..=5)
+        .map(|number| Issue::TempFile {
+            root: Pid(1),
+            number,
+        })
+        .collect();
+    let check = |store: &LogStore, case: &str| {
+        let acknowledged = store.index().processes().acknowledged_losses();
+        assert_eq!(
+            acknowledged.into_iter().collect::<Vec<_>>(),
+            losses,
+            "{case}"
+        );
+    };
+    let store = LogStore::open(folder.path()).unwrap();
+    fill(&store);
+    store.acknowledge_losses(&losses, 2, 0).unwrap();
+    check(&store, "at once");
+    drop(store);
+    check(&LogStore::open(folder.path()).unwrap(), "reopened");
+    std::fs::remove_dir_all(folder.path().join("index")).unwrap();
+    check(
+        &LogStore::open(folder.path()).unwrap(),
+        "with an index that is built again",
+    );
+}
+
+#[test]
+fn a_store_is_reopened_without_giving_up_its_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().canonicalize().unwrap();
+    fill(&LogStore::open(&dir).unwrap());
+    let check_in_use = |case: &str| {
+        let other = LogStore::open(&dir);
+        assert!(
+            matches!(other, Err(StoreError::InUse { .. })),
+            "{case}: {other:?}"
+        );
+    };
+    let lock = StoreLock::acquire(&dir).unwrap();
+    check_in_use("locked");
+    let options = LogStore::options();
+    let store = LogStore::open_locked(&dir, &options, lock).unwrap();
+    check_in_use("opened under the lock");
+    let store = store.reopen(&options).unwrap();
+    check_filled(&store, "reopened");
+    check_in_use("reopened");
+    drop(store);
+    check_filled(&LogStore::open(&dir).unwrap(), "the lock is released");
 }
 
 #[test]

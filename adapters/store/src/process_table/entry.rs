@@ -219,7 +219,7 @@ impl ProcessEntry {
             .map(|entry| (entry.first_commit, entry.at, entry.reopenings));
         match (waiting, reopened) {
             (None, None) => codec::encode(&(ENTRY_TAG, parts)),
-            (Some(waiting), None) => codec::encode(&(SLEEPER_TAG, parts, waiting)),
+            (Some(waiting), None) => codec::encode(&(WAITING_TAG, parts, waiting)),
             (_, Some(reopened)) => codec::encode(&(REOPENED_TAG, parts, waiting, reopened)),
         }
     }
@@ -235,7 +235,7 @@ impl ProcessEntry {
             Option<StoredWaiting>,
             Option<StoredReopened>,
         ) = match bytes.get(1) {
-            Some(&SLEEPER_TAG) => {
+            Some(&WAITING_TAG) => {
                 let (_, parts, waiting): (u8, _, _) = codec::decode(bytes).ok()?;
                 (parts, Some(waiting), None)
             }
@@ -304,6 +304,8 @@ impl ProcessEntry {
         let mut creation_row = self.creation_row.clone()?;
         if let Some(reopened) = self.reopened {
             creation_row.reopenings = reopened.reopenings;
+            // A truncation by an earlier version stored the exit that the process had then.
+            creation_row.exit = None;
             creation_row.waiting = Waiting::Nothing;
             creation_row.is_paused = false;
         }
@@ -366,7 +368,7 @@ impl ProcessEntry {
 const ENTRY_TAG: u8 = 0;
 const DELETED_TAG: u8 = 1;
 /// An entry that is followed by what the process waits for.
-const SLEEPER_TAG: u8 = 2;
+const WAITING_TAG: u8 = 2;
 /// An entry that is followed by what the process waits for, if a record says it, and by its last
 /// reopening.
 const REOPENED_TAG: u8 = 3;

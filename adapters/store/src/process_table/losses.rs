@@ -31,22 +31,23 @@ impl ProcessTable {
     pub(crate) fn encoded_losses(&self) -> impl Iterator<Item = (u64, EncodeResult)> {
         self.acknowledged
             .iter()
-            .map(|(number, losses)| (*number, codec::encode(losses)))
+            .map(|(commit, losses)| (*commit, codec::encode(losses)))
     }
 
     /// The losses acknowledged by the record first written in this commit.
-    pub(crate) fn acknowledged_in(&self, number: u64) -> Option<&AcknowledgedLosses> {
-        self.acknowledged.get(&number)
+    pub(crate) fn acknowledged_in(&self, commit: u64) -> Option<&AcknowledgedLosses> {
+        self.acknowledged.get(&commit)
     }
 
-    /// Sets acknowledged losses. Returns their bytes, for the index.
+    /// Sets the losses acknowledged by the record first written in this commit, which replace
+    /// those of an earlier location of the record. Returns their bytes, for the index.
     ///
     /// # Errors
     /// If they cannot be encoded.
-    pub(crate) fn put_losses(&mut self, number: u64, losses: AcknowledgedLosses) -> EncodeResult {
-        let index_key = losses_key(number);
+    pub(crate) fn put_losses(&mut self, commit: u64, losses: AcknowledgedLosses) -> EncodeResult {
+        let index_key = losses_key(commit);
         let bytes = codec::encode(&losses)?;
-        if let Some(old) = self.acknowledged.insert(number, losses) {
+        if let Some(old) = self.acknowledged.insert(commit, losses) {
             self.digest.combine(
                 Digest::of_entry(&self.key, &index_key, &codec::encode(&old)?),
                 u64::wrapping_sub,
@@ -75,7 +76,7 @@ impl ProcessTable {
             | Issue::Snapshot { pid: loss_pid, .. }
             | Issue::FirstSnapshot { pid: loss_pid, .. }
             | Issue::TempFile { root: loss_pid, .. }
-            | Issue::OpenEnd { pid: loss_pid, .. } => *loss_pid == pid,
+            | Issue::PossibleContinuation { pid: loss_pid, .. } => *loss_pid == pid,
             Issue::Head { .. }
             | Issue::LostRange { .. }
             | Issue::StraySegment { .. }
@@ -170,8 +171,8 @@ impl ProcessTable {
         losses
     }
 
-    /// The processes of which later records may be in a lost range.
-    pub(crate) fn open_ends(&self) -> Vec<Issue> {
+    /// The processes without a recorded end that may have continued in a lost range.
+    pub(crate) fn possible_continuations(&self) -> Vec<Issue> {
         let entries = self
             .entries()
             .filter_map(|(pid, entry)| Some((pid, entry?)));
@@ -179,7 +180,7 @@ impl ProcessTable {
             entry.row().is_some() && self.lost_ranges_after(entry).next().is_some()
         });
         unfinished
-            .map(|(pid, entry)| Issue::OpenEnd {
+            .map(|(pid, entry)| Issue::PossibleContinuation {
                 pid,
                 last: entry.last,
             })

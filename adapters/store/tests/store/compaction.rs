@@ -373,6 +373,46 @@ fn a_content_that_a_commit_references_after_the_mark_began_survives() {
     }
 }
 
+/// Commits can be made between the steps, so no step moves more than `step_bytes`.
+#[test]
+fn contents_that_are_pinned_during_a_sweep_are_moved_in_steps() {
+    let folder = tempdir();
+    let store = LogStore::options()
+        .segment_bytes(20_000)
+        .open(folder.path())
+        .unwrap();
+    let owner = store.claim().unwrap();
+    let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
+    commit(&store, owner, &[created(1)]);
+    for content_bytes in &contents {
+        commit(&store, owner, &[content(content_bytes)]);
+    }
+    // The last segment is never compacted.
+    commit(&store, owner, &[content(&bytes(99, 30_000))]);
+    let mark = store.begin_mark(owner).unwrap();
+    let mut moves = 0;
+    let watch = &mut |step: SweepStep| {
+        if matches!(step, SweepStep::Move(1)) {
+            moves += 1;
+            if moves == 1 {
+                let references = contents
+                    .iter()
+                    .map(|bytes| WriteOp::ContentReferenced { hash: hash(bytes) });
+                commit(&store, owner, &references.collect::<Vec<_>>());
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    let swept = sweep_watched(&store, owner, mark, &keep_only(&[]), watch).unwrap();
+    assert_eq!(
+        (swept.freed_segments, swept.freed_contents),
+        (1, 0),
+        "{swept:?}"
+    );
+    assert!(moves > contents.len(), "{moves} steps");
+    assert_eq!(held(&store, &contents).len(), contents.len());
+}
+
 #[test]
 fn an_open_content_can_be_read_after_it_was_swept() {
     let folder = tempdir();

@@ -56,11 +56,11 @@ fn exec_command(arguments: Vec<OsString>) -> Result<Infallible, ExecError> {
             source,
         }
     };
-    let guard = getppid();
+    let guard = guard_arguments.guard.ok_or(ExecError::Arguments)?;
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| step_error("guarded")(errno.into()))?;
     // If the guard ended before this process watched it, it is not the parent any more.
-    if getppid() != guard || guard.is_none() {
+    if getppid().map(raw_pid) != Some(guard) {
         let program = program.clone();
         return Err(ExecError::LostGuard { program });
     }
@@ -73,12 +73,8 @@ fn exec_command(arguments: Vec<OsString>) -> Result<Infallible, ExecError> {
         limits::apply_to(None, limits).map_err(step_error("limited"))?;
     }
     if let Some(confinement) = &guard_arguments.confinement {
-        let protected = [Some(guard_arguments.kernel), guard.map(raw_pid)]
-            .into_iter()
-            .flatten()
-            .collect();
         let processes = Processes {
-            protected,
+            protected: vec![guard_arguments.kernel, guard],
             command: Some(raw_pid(getpid())),
         };
         confinement

@@ -17,6 +17,8 @@ use crate::sealed::Identity;
 pub(in crate::command) struct GuardArguments {
     /// The pid of the kernel. The command is ended when this process ends.
     pub(in crate::command) kernel: u32,
+    /// The pid of the guard, which it adds for its copy that executes the command.
+    pub(in crate::command) guard: Option<u32>,
     /// The resource limits of the command; none: unlimited.
     pub(in crate::command) limits: Option<CommandLimits>,
     /// The command's temporary folder, which the guard creates and removes.
@@ -33,6 +35,7 @@ impl GuardArguments {
             pair("kernel", self.kernel.to_string()),
             pair("support", self.support.to_argument()),
         ];
+        arguments.extend(self.guard.map(|guard| pair("guard", guard.to_string())));
         if let Some(CommandLimits {
             memory_bytes,
             processes,
@@ -79,12 +82,14 @@ impl GuardArguments {
     /// arguments after it.
     pub(super) fn parse(arguments: Vec<OsString>) -> Option<(Self, Vec<OsString>)> {
         let mut arguments = arguments.into_iter();
-        let (mut kernel, mut limits, mut temporary, mut support) = (None, None, None, None);
+        let (mut kernel, mut guard) = (None, None);
+        let (mut limits, mut temporary, mut support) = (None, None, None);
         let (mut network, mut folders, mut sealed) = (None, None, Vec::new());
         for argument in arguments.by_ref().take_while(|argument| argument != "--") {
             let (key, value) = split(&argument, b'=')?;
             match key.to_str()? {
                 "kernel" => kernel = Some(value.to_str()?.parse().ok()?),
+                "guard" => guard = Some(value.to_str()?.parse().ok()?),
                 "limits" => limits = Some(read_limits(value.to_str()?)?),
                 "support" => support = Some(ConfinementSupport::parse(value.to_str()?)?),
                 "temporary" => temporary = Some(PathBuf::from(value)),
@@ -102,6 +107,7 @@ impl GuardArguments {
         });
         let guard_arguments = Self {
             kernel: kernel?,
+            guard,
             limits,
             temporary,
             confinement,
@@ -230,6 +236,7 @@ mod tests {
                 let support = ConfinementSupport::of_this_system().unwrap();
                 let guard_arguments = GuardArguments {
                     kernel: 42,
+                    guard: temporary.is_some().then_some(43),
                     limits,
                     temporary,
                     confinement: confinement.clone(),

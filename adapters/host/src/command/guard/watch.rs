@@ -101,6 +101,7 @@ async fn guard_command(
         }
     }
     let tasks_at_start = count_tasks().unwrap_or(0);
+    guard_arguments.guard = Some(std::process::id());
     let mut command_line = Command::new(THIS_PROGRAM);
     command_line
         .arg(COMMAND)
