@@ -357,6 +357,7 @@ impl Draft {
                 self.receive_message(request_id, (from, call), acked_below, envelope);
             }
         }
+        self.end_if_nothing_will_wake();
     }
 
     /// Handles the result of a read. The result is stale if the call is no longer open (CALL-1).
