@@ -30,6 +30,10 @@ const DAY: u64 = 24 * HOUR;
 /// 2026-12-21, a Monday, at 08:00 UTC.
 const MONDAY: u64 = 1_797_840_000_000;
 
+/// A command that the host calls.
+const LOOK: &str =
+    "[[tools.command]]\nname = \"look\"\ndescription = \"Looks.\"\nargv = [\"look\"]\n";
+
 fn process(lifetime: Lifetime) -> Replay {
     process_with(lifetime, "")
 }
@@ -336,8 +340,7 @@ impl Replay {
 
 #[test]
 fn a_task_whose_last_alarm_is_cancelled_during_a_call_of_the_host_ends_after_it() {
-    let look = "[[tools.command]]\nname = \"look\"\ndescription = \"Looks.\"\nargv = [\"look\"]\n";
-    let mut task = process_with(Lifetime::Task, look);
+    let mut task = process_with(Lifetime::Task, LOOK);
     task.rest_until(&[r#"{"in": "1h"}"#]);
     task.host_calls("look", "{}");
     let open = task.called().expect("the host's call has begun");
@@ -351,6 +354,26 @@ fn a_task_whose_last_alarm_is_cancelled_during_a_call_of_the_host_ends_after_it(
         &*task.ended().expect("nothing will wake it").message,
         "I think."
     );
+}
+
+/// It waits for input, and so it does after a call of the host.
+#[test]
+fn a_copy_of_an_ended_task_does_not_end_with_a_call_of_the_host() {
+    let mut task = process_with(Lifetime::Task, LOOK);
+    task.reply(&[]);
+    assert!(task.ended().is_some());
+    let program = task.state.program().clone();
+    let host = Arc::new(HostContext::new(&TOOL_SET));
+    let image = image_of_copy(task.state.image(), MONDAY);
+    let state = State::from_image(Pid(2), program, host, image).expect("a copy is valid");
+    let mut copy = Replay::of(state, MONDAY);
+    copy.host_calls("look", "{}");
+    let call = copy.called().expect("the host's call has begun");
+    copy.feed(Input::Completed {
+        call,
+        result: Completion::Tool(ToolOutput::ok("seen".to_owned())),
+    });
+    assert_eq!((copy.ended(), copy.state.phase()), (None, &Phase::Idle));
 }
 
 /// Its turn comes with its first input.

@@ -17,7 +17,7 @@ use dormouse_proto::alarm::{Alarm, AlarmId, MissedPolicy};
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::Message;
 use dormouse_proto::process::{Exit, ExitStatus};
-use dormouse_proto::record::{AlarmFact, Control, Lifetime, Phase};
+use dormouse_proto::record::{AlarmFact, Caller, Control, Lifetime, Phase};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -149,13 +149,13 @@ impl Draft {
         Ok(alarm)
     }
 
-    /// Cancels an alarm for a call of `cancel_alarm`. After a call of the host, `continue_turn` ends
-    /// a task that nothing will wake.
+    /// Cancels an alarm for a call of `cancel_alarm`.
     pub(super) fn cancel_alarm(
         &mut self,
         call: CallId,
         parse_id: fn(&str) -> Result<AlarmId, Refusal>,
     ) {
+        let is_for_host = self.caller() == Caller::Host;
         let found = parse_id(&self.pending_call(call).args).and_then(|id| self.find_alarm(id));
         match found {
             Err(refusal) => self.answer_in_full(call, refusal.into()),
@@ -163,6 +163,9 @@ impl Draft {
                 self.emit(AlarmFact::Cancelled { id });
                 let answer = self.alarm_list("cancelled", id);
                 self.answer_in_full(call, answer);
+                if is_for_host {
+                    self.end_if_nothing_will_wake();
+                }
             }
         }
     }
@@ -289,16 +292,23 @@ impl Draft {
     }
 
     /// Ends a task that rests after its turn and that nothing will wake: its last alarm is gone. A
-    /// task without a message has had no turn yet, and a speculative root waits to be chosen. What
-    /// is being read may be a message, so it is asked again afterwards.
-    pub(super) fn end_if_nothing_will_wake(&mut self) {
-        let is_resting = self.state.phase == Phase::Idle
-            && self.state.mailbox.is_empty()
-            && !self.state.messages.is_empty()
-            && !self.state.pending_reads.has_arrivals();
-        let is_task = self.state.lifetime == Lifetime::Task;
-        if !is_task || !is_resting || self.state.waits_after_turn() {
+    /// task without messages has had no turn yet, and a speculative root waits to be chosen. While a
+    /// call of the host is open, or what may be a message is being read, the end has to wait.
+    fn end_if_nothing_will_wake(&mut self) {
+        let is_task = self.state.lifetime == Lifetime::Task && !self.state.messages.is_empty();
+        if !is_task || self.state.waits_after_turn() {
             return;
+        }
+        let is_reading = self.state.pending_reads.has_arrivals();
+        match self.state.phase {
+            Phase::Acting {
+                caller: Caller::Host,
+                ..
+            } => return self.state.pending_reads.set_end_check(),
+            Phase::Idle if !self.state.mailbox.is_empty() => return,
+            Phase::Idle if is_reading => return self.state.pending_reads.set_end_check(),
+            Phase::Idle => {}
+            _ => return,
         }
         if let Some(value) = &self.state.result.value {
             return self.end_process(Exit::with_result(value.clone()));
@@ -310,6 +320,14 @@ impl Draft {
             reply
         };
         self.end_process(Exit::new(ExitStatus::Done, message));
+    }
+
+    /// Looks again whether the task ends, if its last alarm was cancelled when it could not. A
+    /// process that waits for input from its beginning, such as a copy of an ended one, does not.
+    pub(super) fn check_end(&mut self) {
+        if self.state.pending_reads.take_end_check() {
+            self.end_if_nothing_will_wake();
+        }
     }
 }
 
