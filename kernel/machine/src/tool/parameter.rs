@@ -370,8 +370,8 @@ pub fn find<'a>(
         let mut parameters = parameters.iter();
         parameters.find(|parameter| parameter.is_offered(offered) && is_meant(parameter))
     };
-    let by_name = |key: &str| find_where(&|parameter| parameter.name == key);
-    let by_other_name = |key: &str| find_where(&|parameter| parameter.is_also(key));
+    let by_name = |key: &str| find_where(&|parameter: &Parameter| parameter.name == key);
+    let by_other_name = |key: &str| find_where(&|parameter: &Parameter| parameter.is_also(key));
     let spelled = snake_case(key);
     by_name(key)
         .or_else(|| by_other_name(key))
