@@ -439,6 +439,14 @@ fn a_file_that_is_whole_and_contradicts_itself_is_refused() {
             parts().with(|parts| parts.records[3] = facts(2, 4)),
         ),
         (
+            "facts that end too early",
+            parts().with(|parts| drop(parts.records.remove(3))),
+        ),
+        (
+            "facts of the last process that end too early",
+            parts().with(|parts| parts.records[5] = facts(5, 2)),
+        ),
+        (
             "facts beyond the last",
             parts().with(|parts| parts.records.insert(4, facts(2, 5))),
         ),

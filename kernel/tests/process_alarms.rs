@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, CheckpointImage, CheckpointInfo, Effect, HostContext, HostRequest, Input, Preloads,
-    Report, Signal, State, image_of_copy, initial_image, waiting_of_image,
+    Birth, CheckpointImage, CheckpointInfo, Completion, Effect, HostContext, HostRequest, Image,
+    Input, Preloads, Report, Signal, State, image_of_copy, initial_image, waiting_of_image,
+    with_speculation,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::TOOL_SET;
@@ -17,8 +18,9 @@ use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Block;
 use dormouse_proto::process::{Exit, ExitStatus, Priority};
-use dormouse_proto::record::{AlarmFact, Fact, Lifetime, Phase};
-use dormouse_proto::tool::Access;
+use dormouse_proto::record::{AlarmFact, Fact, Lifetime, Phase, Speculation};
+use dormouse_proto::tool::{Access, ToolOutput};
+use dormouse_proto::user_input::UserInput;
 
 use crate::replay::Replay;
 
@@ -28,12 +30,27 @@ const DAY: u64 = 24 * HOUR;
 /// 2026-12-21, a Monday, at 08:00 UTC.
 const MONDAY: u64 = 1_797_840_000_000;
 
+/// A command that the host calls.
+const LOOK: &str =
+    "[[tools.command]]\nname = \"look\"\ndescription = \"Looks.\"\nargv = [\"look\"]\n";
+
 fn process(lifetime: Lifetime) -> Replay {
     process_with(lifetime, "")
 }
 
 /// A process of a program with more tables.
 fn process_with(lifetime: Lifetime, tables: &str) -> Replay {
+    process_born(lifetime, tables, Some("go"), |image| image)
+}
+
+/// Such a process with this first input, that begins with its changed image.
+fn process_born(
+    lifetime: Lifetime,
+    tables: &str,
+    input: Option<&str>,
+    change: impl FnOnce(Image) -> Image,
+) -> Replay {
+    let input = input.map(UserInput::from);
     let text = Bytes::from(format!(
         "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"wake_at\", \
          \"cancel_alarm\", \"fork\"]\n[limits]\nmax_alarms = 3\n{tables}",
@@ -47,9 +64,9 @@ fn process_with(lifetime: Lifetime, tables: &str) -> Replay {
         lifetime,
         priority: Priority::Normal,
         preloads: &Preloads::default(),
-        input: Some(&"go".into()),
+        input: input.as_ref(),
     };
-    let image = initial_image(&program, &host, birth, MONDAY);
+    let image = change(initial_image(&program, &host, birth, MONDAY));
     let state = State::from_image(Pid(1), program, host, image).expect("a new image is valid");
     Replay::of(state, MONDAY)
 }
@@ -306,6 +323,81 @@ fn a_task_ends_when_its_last_alarm_is_cancelled_or_dropped() {
     on_time.rest_until(&[r#"{"in": "1h", "missed": "skip"}"#]);
     on_time.wake(MONDAY + HOUR + 30_000);
     assert_eq!(on_time.ended(), None, "half a minute late is not missed");
+}
+
+impl Replay {
+    /// The host calls a tool.
+    fn host_calls(&mut self, tool: &str, args: &str) {
+        self.feed(Input::Host {
+            request_id: "h".into(),
+            request: HostRequest::Call {
+                tool: tool.into(),
+                args: args.into(),
+            },
+        });
+    }
+}
+
+#[test]
+fn a_task_whose_last_alarm_is_cancelled_during_a_call_of_the_host_ends_after_it() {
+    let mut task = process_with(Lifetime::Task, LOOK);
+    task.rest_until(&[r#"{"in": "1h"}"#]);
+    task.host_calls("look", "{}");
+    let open = task.called().expect("the host's call has begun");
+    task.host_calls("cancel_alarm", r#"{"alarm": "alarm:1"}"#);
+    assert_eq!((task.open(), task.ended()), (vec![], None));
+    task.feed(Input::Completed {
+        call: open,
+        result: Completion::Tool(ToolOutput::ok("seen".to_owned())),
+    });
+    assert_eq!(
+        &*task.ended().expect("nothing will wake it").message,
+        "I think."
+    );
+}
+
+/// It waits for input, and so it does after a call of the host.
+#[test]
+fn a_copy_of_an_ended_task_does_not_end_with_a_call_of_the_host() {
+    let mut task = process_with(Lifetime::Task, LOOK);
+    task.reply(&[]);
+    assert!(task.ended().is_some());
+    let program = task.state.program().clone();
+    let host = Arc::new(HostContext::new(&TOOL_SET));
+    let image = image_of_copy(task.state.image(), MONDAY);
+    let state = State::from_image(Pid(2), program, host, image).expect("a copy is valid");
+    let mut copy = Replay::of(state, MONDAY);
+    copy.host_calls("look", "{}");
+    let call = copy.called().expect("the host's call has begun");
+    copy.feed(Input::Completed {
+        call,
+        result: Completion::Tool(ToolOutput::ok("seen".to_owned())),
+    });
+    assert_eq!((copy.ended(), copy.state.phase()), (None, &Phase::Idle));
+}
+
+/// Its turn comes with its first input.
+#[test]
+fn a_task_that_had_no_turn_does_not_end_with_its_alarm() {
+    let mut task = process_born(Lifetime::Task, "", None, |image| image);
+    task.host_calls("wake_at", r#"{"in": "1h"}"#);
+    assert_eq!(task.open().len(), 1);
+    task.host_calls("cancel_alarm", r#"{"alarm": "alarm:1"}"#);
+    assert_eq!((task.open(), task.ended()), (vec![], None));
+}
+
+#[test]
+fn a_speculative_task_whose_alarm_is_cancelled_waits_to_be_chosen() {
+    let speculative = |image| with_speculation(image, Speculation::Branch);
+    let mut task = process_born(Lifetime::Task, "", Some("go"), speculative);
+    task.rest_until(&[r#"{"in": "1h"}"#]);
+    task.host_calls("cancel_alarm", r#"{"alarm": "alarm:1"}"#);
+    assert_eq!((task.open(), task.ended()), (vec![], None));
+    task.feed(Input::Host {
+        request_id: "c".into(),
+        request: HostRequest::EndSpeculation,
+    });
+    assert_eq!(&*task.ended().expect("it was chosen").message, "I think.");
 }
 
 #[test]

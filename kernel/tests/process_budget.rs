@@ -618,6 +618,12 @@ fn a_summary_that_fails_costs_what_it_costs_and_one_that_comes_too_late_does_so_
     answer(&mut run, 0);
     assert_eq!(run.state.usage().output_tokens, 9);
     run.feed(Input::Signal(Signal::Interrupt));
+    // Another interrupt of another call forgets nothing.
+    run.feed(Input::UserInput {
+        from: Sender::Host,
+        user_input: "again".into(),
+    });
+    run.feed(Input::Signal(Signal::Interrupt));
     for _ in 0..2 {
         answer(&mut run, 1);
         assert_eq!(run.state.usage().output_tokens, 16, "once");

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dormouse_content::ReadQuota;
 use dormouse_kernel::process::{Birth, CheckpointImage, CheckpointInfo};
 use dormouse_kernel::process::{
     BusyReason, Completion, Decision, Effect, Fact, HostContext, HostRequest, HostTool, Input,
@@ -19,7 +20,7 @@ use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Raw, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
 use dormouse_proto::process::Priority;
-use dormouse_proto::record::{Lifetime, Phase, TurnFact};
+use dormouse_proto::record::{DescriptorFact, Lifetime, Phase, TurnFact};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 
 use crate::replay::Replay;
@@ -470,6 +471,9 @@ fn the_summary_model_is_asked_if_the_program_wants_it_and_charged_once() {
     let messages = run.state.messages().clone();
     run.feed(summarized(asked[0].clone(), "Again."));
     assert_eq!((run.state.messages(), run.compactions()), (&messages, 1));
+    assert_eq!(run.state.usage().output_tokens, 18);
+    let is_note = |fact: &Fact| matches!(fact, Fact::Descriptor(DescriptorFact::Annotated { .. }));
+    assert!(!run.facts.iter().any(is_note));
     // Without a usable reply, the kernel summarizes.
     for input in [
         summarized(asked[0].clone(), " \n"),
@@ -671,6 +675,43 @@ fn lost_messages_refuse_a_goto_by_name_and_change_nothing() {
         _ => None,
     });
     assert!(answer.unwrap().contains("content_unreadable"));
+}
+
+#[test]
+fn an_ended_process_answers_a_goto_that_was_being_read_and_a_request_for_tools() {
+    let mut run = begun();
+    run.fill(1..=4);
+    run.hear("go on");
+    let mut state = run.state.clone();
+    let mut input = Input::Host {
+        request_id: "g".into(),
+        request: HostRequest::Goto {
+            position: "msg:1".into(),
+            message: "Again.".into(),
+        },
+    };
+    // Its message is placed, then the compacted messages are read.
+    for _ in 0..2 {
+        let decision = decide(&state, input, 0);
+        state = decision.state;
+        let read = decision.reads[0].perform(ReadQuota::unlimited());
+        input = read.expect("the quota is unlimited");
+    }
+    let Decision { state, .. } = decide(&state, Input::Signal(Signal::Kill), 0);
+    let replace_tools = Input::Host {
+        request_id: "t".into(),
+        request: HostRequest::ReplaceTools {
+            tools: Vec::new().into(),
+            external: Vec::new().into(),
+        },
+    };
+    for (expected, input) in [("g", input), ("t", replace_tools)] {
+        let Decision { effects, .. } = decide(&state, input, 0);
+        let [Effect::AnswerHost { request_id, answer }] = effects.as_slice() else {
+            panic!("{expected} is answered: {effects:?}");
+        };
+        assert_eq!((&**request_id, answer.is_error), (expected, true));
+    }
 }
 
 #[test]

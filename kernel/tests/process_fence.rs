@@ -587,3 +587,23 @@ fn a_program_declares_what_makes_two_calls_the_same() {
         );
     }
 }
+
+/// A command takes a number that is written as text, and a default that is not given.
+#[test]
+fn another_spelling_of_a_call_repeats_it() {
+    let pay = "[[tools.command]]\nname = \"pay\"\ndescription = \"Pays.\"\nargv = [\"pay\", \
+               \"{sum}\", \"{to}\"]\nparameters.sum = { type = \"integer\" \
+               }\nparameters.to = { type = \"string\", default = \"bob\" }\n";
+    let cases = [
+        (r#"{"sum": "007"}"#, Waits),
+        (r#"{"sum": 7, "to": "bob"}"#, Waits),
+        (r#"{"sum": 7, "to": null}"#, Waits),
+        (r#"{"sum": 8}"#, Runs),
+        (r#"{"sum": 7, "to": "eve"}"#, Runs),
+    ];
+    for (again, expected) in cases {
+        let mut run = ran(pay, &[("pay", r#"{"sum": 7}"#)]);
+        run.go_back("msg:1");
+        assert_eq!(run.repeat(("pay", again)), expected, "{again}");
+    }
+}

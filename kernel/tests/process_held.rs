@@ -178,8 +178,8 @@ fn a_rule_holds_calls_by_access_by_name_and_by_argument() {
         (
             by_argument,
             "bash",
-            r#"{"options": {"force": "true"}}"#,
-            false,
+            r#"{"options": {"force": "True"}}"#,
+            true,
         ),
         (by_argument, "bash", "rm", true),
         ("", "bash", "{}", false),
@@ -193,6 +193,51 @@ fn a_rule_holds_calls_by_access_by_name_and_by_argument() {
             .iter()
             .any(|effect| matches!(effect, Effect::Report(Report::Held { .. })));
         assert_eq!(is_reported, is_held);
+    }
+}
+
+/// What a tool takes for the argument of a rule is judged, however the model writes it.
+#[test]
+fn a_rule_judges_arguments_as_the_tool_takes_them() {
+    let read =
+        |condition: &str| format!("ask = [{{ tool = \"read_fd\", when = {{ {condition} }} }}]\n");
+    let command = |condition: &str| {
+        format!(
+            "ask = [{{ tool = \"pay\", when = {{ {condition} }} }}]\n[[tools.command]]\nname = \
+             \"pay\"\ndescription = \"Pays.\"\nargv = [\"pay\", \"{{sum}}\", \"{{to}}\"]\nparameters.sum = {{ type = \"integer\" }}\nparameters.to = {{ type = \
+             \"string\", default = \"bob\" }}\n"
+        )
+    };
+    let secret = read(r#"argument = "fd", matches = "^fd:7$""#);
+    let pointer = read(r#"argument = "/fd", matches = "^fd:7$""#);
+    let all = read(r#"argument = "read_all", equals = true"#);
+    let page = read(r#"argument = "page", equals = 2"#);
+    let five = command(r#"argument = "sum", matches = "^5$""#);
+    let to_bob = command(r#"argument = "to", equals = "bob""#);
+    let cases = [
+        (&secret, "read_fd", r#"{"fd": "fd:7"}"#, true),
+        (&secret, "read_fd", r#"{"path": "fd:7"}"#, true),
+        (&secret, "read_fd", r#"{"fileDescriptor": "fd:7"}"#, true),
+        (&secret, "read_fd", r#"{"fd": null, "id": "fd:7"}"#, true),
+        (&secret, "read_fd", r#"{"path": "fd:8"}"#, false),
+        (&pointer, "read_fd", r#"{"descriptor": "fd:7"}"#, true),
+        (&all, "read_fd", r#"{"fd": "fd:1", "all": "True"}"#, true),
+        (&all, "read_fd", r#"{"fd": "fd:1", "all": "false"}"#, false),
+        (
+            &page,
+            "read_fd",
+            r#"{"fd": "fd:1", "pageNumber": "2"}"#,
+            true,
+        ),
+        (&five, "pay", r#"{"sum": "005", "to": "eve"}"#, true),
+        (&five, "pay", r#"{"sum": 15, "to": "eve"}"#, false),
+        (&to_bob, "pay", r#"{"sum": 1}"#, true),
+        (&to_bob, "pay", r#"{"sum": 1, "to": null}"#, true),
+        (&to_bob, "pay", r#"{"sum": 1, "to": "eve"}"#, false),
+    ];
+    for (ask, tool, args, is_held) in cases {
+        let run = called(ask, &[(tool, args)]);
+        assert_eq!(run.held().len(), usize::from(is_held), "{ask}{args}");
     }
 }
 

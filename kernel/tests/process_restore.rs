@@ -233,6 +233,51 @@ fn going_back_beside_another_call_is_refused() {
     );
 }
 
+/// While the checkpoint of one call is read, the host may make another one.
+#[test]
+fn a_call_of_the_host_does_not_go_back_beside_another_one() {
+    let mut run = begun(Lifetime::Session);
+    let standing = run.checkpoint(1);
+    run.reply(&[]);
+    let host_calls = |run: &mut Replay, tool: &str, args: &str| {
+        run.feed(Input::Host {
+            request_id: tool.into(),
+            request: HostRequest::Call {
+                tool: tool.into(),
+                args: args.into(),
+            },
+        });
+        run.asked().expect("it is called at once").0
+    };
+    let answers = |run: &Replay| {
+        let answers = run.effects.iter().filter_map(|effect| match effect {
+            Effect::AnswerHost { request_id, answer } => {
+                Some((request_id.to_string(), answer.text.to_string()))
+            }
+            _ => None,
+        });
+        answers.collect::<Vec<_>>()
+    };
+    let restoring = host_calls(&mut run, "restore_process", r#"{"checkpoint_id": "cp:1"}"#);
+    let listing = host_calls(&mut run, "list_checkpoints", "{}");
+    let read = CheckpointReply::Read(Box::new(standing));
+    let listed = CheckpointReply::Listed(Vec::new());
+    for (call, reply, tool, part) in [
+        (restoring, read, "restore_process", "type=\"not_alone\""),
+        (listing, listed, "list_checkpoints", ""),
+    ] {
+        run.feed(Input::Completed {
+            call,
+            result: Completion::Checkpoint(Ok(reply)),
+        });
+        let answered = answers(&run);
+        assert_eq!(answered.len(), 1, "{answered:?}");
+        assert_eq!(answered[0].0, tool);
+        assert!(answered[0].1.contains(part), "{answered:?}");
+    }
+    assert_eq!(run.state.phase(), &Phase::Idle);
+}
+
 #[test]
 fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
     let mut run = begun(Lifetime::Session);

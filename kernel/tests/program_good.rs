@@ -505,6 +505,37 @@ fn descriptions_of_parameters_must_fit_the_tools_of_the_host() {
     );
 }
 
+/// A misspelt name would be a rule about nothing.
+#[test]
+fn a_rule_names_a_tool_that_a_server_may_provide() {
+    let listed = r#"["push", "a.b", { name = "tag", alias = "label" }]"#;
+    let without_prefix = r#"{ tools = ["push"], prefix = "" }"#;
+    let cases = [
+        (listed, "git__push", true),
+        (listed, "git__a_b", true),
+        (listed, "label", true),
+        (listed, "git__psuh", false),
+        (listed, "git__push2", false),
+        (listed, "git__tag", false),
+        (listed, "push", false),
+        (without_prefix, "push", true),
+        // The name of another tool may be in the way.
+        (without_prefix, "git__push", true),
+        (without_prefix, "git__push_2", true),
+        (without_prefix, "psuh", false),
+        (r#""all""#, "git__anything", true),
+        (r#""all""#, "anything", false),
+    ];
+    for (selection, name, is_valid) in cases {
+        let text = format!(
+            "{MODEL}[tools]\nask = [\"{name}\"]\n[tools.mcp]\ngit = \
+             {selection}\n[mcp.servers.git]\ncommand = \"git-mcp\"\n"
+        );
+        let compiled = compile_files(&[("p.toml", &text)]);
+        assert_eq!(compiled.is_ok(), is_valid, "{selection} {name}");
+    }
+}
+
 const SERVERS: &str = r#"{"mcpServers": {"everything": {"command": "npx", "args": ["everything"]}, "other": {"url": "http://o"}}}"#;
 
 #[test]

@@ -46,7 +46,7 @@ struct FieldCode {
 /// Generates `Section`, and `Default`: the value of an empty table.
 ///
 /// # Errors
-/// An unknown option, or a key without a description.
+/// An unknown option, one that is given twice, or a key without a description.
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
         let message = "the keys of a table are the fields of a struct";
@@ -204,8 +204,10 @@ impl AttributeOptions {
                 while !input.is_empty() && !input.peek(Token![,]) {
                     value.extend([input.parse::<TokenTree>()?]);
                 }
-                options.insert(name, value);
-                Ok(())
+                match options.insert(name.clone(), value) {
+                    None => Ok(()),
+                    Some(_) => Err(meta.error(format!("`{name}` is given twice"))),
+                }
             })?;
         }
         Ok(Self(options))
@@ -294,4 +296,22 @@ fn is_option(field_type: &Type) -> bool {
         .segments
         .last()
         .is_some_and(|last| last.ident == "Option")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_given_once() {
+        let expanded = |options: &str| {
+            let text = format!("struct Table {{ /// A key.\n {options} key: u32 }}");
+            let input = syn::parse_str(&text).expect("it is a struct");
+            expand(&input).map(drop).map_err(|error| error.to_string())
+        };
+        let twice = Err("`default` is given twice".to_owned());
+        assert_eq!(expanded("#[key(default = 1, range = 1..=9)]"), Ok(()));
+        assert_eq!(expanded("#[key(default = 1, default = 2)]"), twice);
+        assert_eq!(expanded("#[key(default = 1)] #[key(default = 2)]"), twice);
+    }
 }

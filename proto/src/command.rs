@@ -1,7 +1,7 @@
 //! Command tools: programs of the host that a program file declares as tools.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 use crate::program::{Keyword, Scalar, Scalars, Section, Size};
 use crate::tool::{ToolPolicy, ToolSpec};
@@ -76,6 +76,27 @@ impl Command {
             schema: schema.to_string().into(),
         }
     }
+
+    /// The arguments of a call as the command takes them: in the types of its parameters, without
+    /// nulls, and with the defaults of parameters that are not given. O(n).
+    #[must_use]
+    pub fn canonical_arguments(&self, args: &Map<String, Value>) -> Map<String, Value> {
+        let given = args.iter().filter(|(_, value)| !value.is_null());
+        let mut taken: Map<_, _> = given
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        for parameter in &self.parameters {
+            let text = match taken.get(&parameter.name) {
+                Some(Value::String(text)) => Some(text),
+                Some(_) => None,
+                None => parameter.default.as_ref(),
+            };
+            if let Some(value) = text.map(|text| parameter.typed(text)) {
+                taken.insert(parameter.name.clone(), value);
+            }
+        }
+        taken
+    }
 }
 
 /// A parameter of a command tool.
@@ -112,13 +133,36 @@ impl Parameter {
     fn to_schema(&self) -> Value {
         let mut schema = json!({ "type": self.kind, "description": self.description });
         if let Some(default) = &self.default {
-            schema["default"] = json!(default);
+            schema["default"] = self.typed(default);
         }
         if !self.choices.is_empty() {
-            schema["enum"] = json!(self.choices);
+            let choices = self.choices.iter().map(|choice| self.typed(choice));
+            schema["enum"] = choices.collect();
         }
         schema
     }
+
+    /// The value of the parameter's type that a text stands for; the text itself if it stands for
+    /// none.
+    #[must_use]
+    pub fn typed(&self, text: &str) -> Value {
+        let typed = match self.kind {
+            ParameterKind::String => None,
+            ParameterKind::Integer => integer(text),
+            ParameterKind::Number => integer(text).or_else(|| {
+                let number = text.parse::<f64>().ok().and_then(Number::from_f64);
+                number.map(Value::Number)
+            }),
+            ParameterKind::Boolean => text.parse::<bool>().ok().map(Value::Bool),
+        };
+        typed.unwrap_or_else(|| text.into())
+    }
+}
+
+/// An integer of up to 64 bits.
+fn integer(text: &str) -> Option<Value> {
+    let signed = text.parse::<i64>().ok().map(Value::from);
+    signed.or_else(|| text.parse::<u64>().ok().map(Value::from))
 }
 
 /// Types of parameters.
@@ -135,4 +179,93 @@ pub enum ParameterKind {
     Number,
     /// `true` or `false`.
     Boolean,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameter(kind: ParameterKind, default: &str, choices: &[&str]) -> Parameter {
+        Parameter {
+            name: "p".to_owned(),
+            kind,
+            description: String::new(),
+            default: Some(default.to_owned()),
+            optional: false,
+            choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
+        }
+    }
+
+    /// A value that a schema lists has the type that the schema names, so that it is valid.
+    #[test]
+    fn a_schema_has_defaults_and_choices_of_the_type() {
+        let cases = [
+            (
+                ParameterKind::String,
+                "1",
+                &["1", "2"][..],
+                json!("1"),
+                json!(["1", "2"]),
+            ),
+            (
+                ParameterKind::Integer,
+                "10",
+                &["10", "-5"],
+                json!(10),
+                json!([10, -5]),
+            ),
+            (
+                ParameterKind::Number,
+                "1.50",
+                &["1.50", "2"],
+                json!(1.5),
+                json!([1.5, 2]),
+            ),
+            (
+                ParameterKind::Boolean,
+                "true",
+                &["true"],
+                json!(true),
+                json!([true]),
+            ),
+        ];
+        for (kind, default, choices, typed_default, typed_choices) in cases {
+            let schema = parameter(kind, default, choices).to_schema();
+            assert_eq!(schema["default"], typed_default, "{kind:?}");
+            assert_eq!(schema["enum"], typed_choices, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_has_the_types_and_defaults_that_the_command_takes() {
+        let command = Command {
+            name: "c".to_owned(),
+            description: String::new(),
+            argv: vec!["c".to_owned(), "{p}".to_owned()],
+            parameters: vec![parameter(ParameterKind::Integer, "10", &[])],
+            env: Vec::new(),
+            policy: ToolPolicy::default(),
+            limits: CommandLimits {
+                memory_bytes: 1,
+                processes: 1,
+                file_bytes: 1,
+                open_files: 1,
+            },
+        };
+        let cases = [
+            (json!({}), json!({ "p": 10 })),
+            (json!({ "p": null }), json!({ "p": 10 })),
+            (json!({ "p": "007" }), json!({ "p": 7 })),
+            (json!({ "p": 7, "q": "7" }), json!({ "p": 7, "q": "7" })),
+            (json!({ "p": "many" }), json!({ "p": "many" })),
+        ];
+        for (args, expected) in cases {
+            let object = args.as_object().unwrap();
+            assert_eq!(
+                Value::from(command.canonical_arguments(object)),
+                expected,
+                "{args}"
+            );
+        }
+    }
 }

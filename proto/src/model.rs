@@ -73,7 +73,7 @@ fn count_chars(blocks: &[Block]) -> usize {
     let chars = |block: &Block| match block {
         Block::Text { text, .. } | Block::ToolResult { text, .. } => text.chars().count(),
         Block::ToolUse { name, args, .. } => name.chars().count() + args.chars().count(),
-        Block::Opaque(raw) => raw.json.chars().count() - media_chars(block),
+        Block::Opaque(raw) => raw.json.chars().count().saturating_sub(media_chars(block)),
         Block::Media { .. } => 0,
     };
     blocks.iter().map(chars).sum()
@@ -292,5 +292,6 @@ mod tests {
             estimated_tokens(&[Block::Opaque(raw)])
         };
         assert_eq!(image(&"A".repeat(1_000_000)), image(""));
+        assert_eq!(image(&"é".repeat(1_000)), image(""), "this is no base64");
     }
 }

@@ -16,6 +16,9 @@ use super::{Reader, Unreadable, pretty};
 /// Keys of one object that are told apart; further ones are counted.
 const MAX_KEYS: usize = 30;
 
+/// Keys of all objects together that are told apart, which bounds the memory.
+const MAX_ALL_KEYS: usize = 10_000;
+
 /// Levels of objects and arrays that are inspected.
 const MAX_DEPTH: usize = 5;
 
@@ -52,10 +55,12 @@ fn shape_of(text: &str) -> Option<Shape> {
     let mut shape = Shape::default();
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let mut values = 0;
+    let mut keys_left = MAX_ALL_KEYS;
     loop {
         let seed = ShapeSeed {
             shape: &mut shape,
             depth: 0,
+            keys_left: &mut keys_left,
         };
         match seed.deserialize(&mut deserializer) {
             Ok(()) => values += 1,
@@ -103,6 +108,8 @@ struct Objects {
 struct ShapeSeed<'s> {
     shape: &'s mut Shape,
     depth: usize,
+    /// How many further keys are told apart.
+    keys_left: &'s mut usize,
 }
 
 impl<'de> DeserializeSeed<'de> for ShapeSeed<'_> {
@@ -159,10 +166,12 @@ impl<'de> Visitor<'de> for ShapeSeed<'_> {
         let mut len = 0;
         while match depth <= MAX_DEPTH {
             true => {
-                let shape = &mut item;
-                items
-                    .next_element_seed(ShapeSeed { shape, depth })?
-                    .is_some()
+                let seed = ShapeSeed {
+                    shape: &mut item,
+                    depth,
+                    keys_left: &mut *self.keys_left,
+                };
+                items.next_element_seed(seed)?.is_some()
             }
             false => items.next_element::<IgnoredAny>()?.is_some(),
         } {
@@ -185,8 +194,12 @@ impl<'de> Visitor<'de> for ShapeSeed<'_> {
         let objects = self.shape.objects.get_or_insert_default();
         objects.count += 1;
         while let Some(key) = entries.next_key::<std::borrow::Cow<'de, str>>()? {
-            match objects.value_shape(&key, depth) {
-                Some(shape) => entries.next_value_seed(ShapeSeed { shape, depth })?,
+            match objects.value_shape(&key, depth, self.keys_left) {
+                Some(shape) => entries.next_value_seed(ShapeSeed {
+                    shape,
+                    depth,
+                    keys_left: &mut *self.keys_left,
+                })?,
                 None => drop(entries.next_value::<IgnoredAny>()?),
             }
         }
@@ -196,11 +209,17 @@ impl<'de> Visitor<'de> for ShapeSeed<'_> {
 
 impl Objects {
     /// The shape of the values of a key; `None` if they are not inspected.
-    fn value_shape(&mut self, key: &str, depth: usize) -> Option<&mut Shape> {
+    fn value_shape(
+        &mut self,
+        key: &str,
+        depth: usize,
+        keys_left: &mut usize,
+    ) -> Option<&mut Shape> {
         let known = self.keys.iter().position(|(known, ..)| **known == *key);
         let at = match known {
             Some(at) => at,
-            None if self.keys.len() < MAX_KEYS && depth <= MAX_DEPTH => {
+            None if self.keys.len() < MAX_KEYS && depth <= MAX_DEPTH && *keys_left > 0 => {
+                *keys_left -= 1;
                 self.keys.push((key.into(), 0, Shape::default()));
                 self.keys.len() - 1
             }
@@ -326,6 +345,7 @@ impl Limited {
 
 #[cfg(test)]
 mod tests {
+    use super::{MAX_ALL_KEYS, Shape, shape_of};
     use crate::Content;
 
     fn shape(text: &str, max_chars: usize) -> Option<String> {
@@ -391,5 +411,25 @@ mod tests {
         let long_key = format!("{{\"{}\":1}}", "k".repeat(100_000));
         assert!(shape(&long_key, 1000).unwrap().len() < 100);
         assert_eq!(shape(&"[".repeat(10_000), 1000), None);
+    }
+
+    /// 20 keys at each of 4 levels are 168,420 keys.
+    #[test]
+    fn the_keys_of_all_levels_together_are_bounded() {
+        fn nested(levels: usize) -> String {
+            let inner = match levels {
+                0 => return "1".to_owned(),
+                _ => nested(levels - 1),
+            };
+            let entries: Vec<_> = (0..20).map(|key| format!("\"k{key}\":{inner}")).collect();
+            format!("{{{}}}", entries.join(","))
+        }
+        fn count(shape: &Shape) -> usize {
+            let objects = shape.objects.iter();
+            let keys = objects.flat_map(|objects| &objects.keys);
+            keys.map(|(_, _, value)| 1 + count(value)).sum()
+        }
+        assert_eq!(count(&shape_of(&nested(4)).unwrap()), MAX_ALL_KEYS);
+        assert_eq!(count(&shape_of(&nested(2)).unwrap()), 420);
     }
 }

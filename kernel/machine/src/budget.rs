@@ -31,6 +31,9 @@ pub use self::share::{ChildCreation, InsufficientBudget, ShareRequest};
 /// Default limit for the number of simultaneous processes of a tree.
 pub const DEFAULT_PROCESSES: u64 = 10_000;
 
+/// The most abandoned calls whose usage is awaited.
+const MAX_ABANDONED_CALLS: usize = 128;
+
 /// Percentage of a limit from which the model is warned.
 const WARNING_PERCENT: u64 = 80;
 
@@ -445,9 +448,15 @@ impl Account {
         self.held_bytes = self.held_bytes.saturating_add(bytes);
     }
 
-    /// Records that calls were abandoned. The usage of each may still arrive, once.
+    /// Records that calls were abandoned. The usage of each may still arrive, once. The oldest of
+    /// too many are forgotten.
     pub(crate) fn abandon_calls(&mut self, calls: Vec<CallId>) {
-        self.abandoned_calls = calls;
+        self.abandoned_calls.extend(calls);
+        let excess = self
+            .abandoned_calls
+            .len()
+            .saturating_sub(MAX_ABANDONED_CALLS);
+        self.abandoned_calls.drain(..excess);
     }
 
     /// Whether the usage of this abandoned call has not been counted yet.

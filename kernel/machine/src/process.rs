@@ -39,6 +39,7 @@ mod background;
 mod birth;
 mod budget;
 mod call_limits;
+mod canonical;
 mod checkpoint;
 mod checkpoint_op;
 mod children;

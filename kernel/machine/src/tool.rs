@@ -13,6 +13,7 @@
 //!
 //! This crate contains no tool: a [`ToolSet`] lists the tools of a kernel.
 
+pub mod argument;
 mod outcome;
 pub mod parameter;
 
@@ -24,13 +25,14 @@ use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::id::CheckpointId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::{Access, ToolSpec};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use self::outcome::{
     MAX_SUMMARY_CHARS, Outcome, PendingSummary, PendingTempFile, PendingWrite, Refusal, Summarized,
 };
 pub use self::parameter::Parameter;
 
+use self::argument::Arg;
 use self::parameter::OfferedParameters;
 use crate::process::{
     AlarmRequest, CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn,
@@ -236,6 +238,29 @@ impl Tool {
     /// Names of the parameters.
     pub fn parameter_names(&self) -> impl Iterator<Item = &'static str> {
         parameter::names(self.parameters, OfferedParameters::ALL)
+    }
+
+    /// The arguments of a call as the tool takes them: by the names of its parameters, in their
+    /// types, and without nulls. What the tool refuses is left as it is written. O(n).
+    #[must_use]
+    pub fn canonical_arguments(&self, args: &Map<String, Value>) -> Map<String, Value> {
+        let given = args.iter().filter(|(_, value)| !value.is_null());
+        let taken = given.map(|(key, value)| {
+            let found = parameter::find(self.parameters, OfferedParameters::ALL, key);
+            let Some(parameter) = found else {
+                return (key.clone(), value.clone());
+            };
+            let converted = argument::convert(value, parameter.kind).map(Arg::into_json);
+            let value = converted.unwrap_or_else(|| value.clone());
+            (parameter.name.to_owned(), value)
+        });
+        taken.collect()
+    }
+
+    /// The name of the parameter that a key of a call means; the key itself if there is none.
+    pub(crate) fn canonical_name<'a>(&self, key: &'a str) -> &'a str {
+        parameter::find(self.parameters, OfferedParameters::ALL, key)
+            .map_or(key, |parameter| parameter.name)
     }
 
     /// Calls a descriptor tool; `None` for a process tool.

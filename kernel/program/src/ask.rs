@@ -51,8 +51,9 @@ pub struct AskedCall<'a> {
     pub name: &'a str,
     /// The access that the tool needs.
     pub access: Access,
-    /// The arguments: JSON text.
-    pub args: &'a str,
+    /// The arguments in each form in which they are judged: as they are written, and as the tool
+    /// takes them. Empty if they are not JSON.
+    pub args: &'a [Value],
     /// Whether handles in the arguments are replaced by the content of descriptors.
     pub expands_handles: bool,
 }
@@ -81,12 +82,15 @@ impl AskRule {
 }
 
 impl Condition {
-    /// Whether a call meets the condition. A call that cannot be judged meets it: if its arguments
-    /// are not JSON, or the argument names a descriptor, whose content is not known here.
+    /// Whether a call meets the condition, in any form of its arguments. A call that cannot be
+    /// judged meets it: if its arguments are not JSON, or the argument names a descriptor, whose
+    /// content is not known here.
     fn is_met(&self, call: &AskedCall<'_>) -> bool {
-        let Ok(args) = serde_json::from_str::<Value>(call.args) else {
-            return true;
-        };
+        let mut forms = call.args.iter();
+        call.args.is_empty() || forms.any(|args| self.is_met_by(args, call.expands_handles))
+    }
+
+    fn is_met_by(&self, args: &Value, expands_handles: bool) -> bool {
         let found = match self.argument.starts_with('/') {
             true => args.pointer(&self.argument),
             false => args.get(&self.argument),
@@ -94,14 +98,35 @@ impl Condition {
         let Some(value) = found else {
             return false;
         };
-        if call.expands_handles && value.to_string().contains("{{") {
+        if expands_handles && value.to_string().contains("{{") {
             return true;
         }
         match (&self.test, value) {
             (Test::Matches(pattern), Value::String(text)) => pattern.is_match(text),
             (Test::Matches(pattern), value) => pattern.is_match(&value.to_string()),
-            (Test::Equals(expected), value) => expected == value,
+            (Test::Equals(expected), value) => may_be_taken_as(value, expected),
         }
+    }
+}
+
+/// Whether a tool may take a value for the expected one: many tools take numbers, booleans and
+/// lists that are written as strings, and numbers as words.
+fn may_be_taken_as(value: &Value, expected: &Value) -> bool {
+    match (value, expected) {
+        _ if value == expected => true,
+        (Value::String(text), Value::Bool(_)) => {
+            text.trim().eq_ignore_ascii_case(&expected.to_string())
+        }
+        (Value::String(text), Value::Number(number)) => {
+            let written = text.trim().parse::<f64>().ok();
+            written.is_some() && written == number.as_f64()
+        }
+        (Value::String(text), Value::Array(_) | Value::Object(_)) => {
+            serde_json::from_str::<Value>(text).is_ok_and(|written| written == *expected)
+        }
+        (Value::Number(written), Value::Number(number)) => written.as_f64() == number.as_f64(),
+        (Value::Number(_) | Value::Bool(_), Value::String(text)) => *text == value.to_string(),
+        _ => false,
     }
 }
 
@@ -222,5 +247,36 @@ fn rule_text(name: &str, condition: Option<&Condition>) -> Arc<str> {
             argument,
             test: Test::Equals(value),
         }) => format!("{name} when {argument} is {value}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_in_another_spelling_equals_the_one_of_a_rule() {
+        let cases = [
+            (json!(true), json!(true), true),
+            (json!("True"), json!(true), true),
+            (json!("false"), json!(true), false),
+            (json!(1), json!(true), false),
+            (json!("5"), json!(5), true),
+            (json!("005"), json!(5), true),
+            (json!(5.0), json!(5), true),
+            (json!("5.5"), json!(5), false),
+            (json!("five"), json!(5), false),
+            (json!("[\"a\"]"), json!(["a"]), true),
+            (json!("[\"b\"]"), json!(["a"]), false),
+            (json!(5), json!("5"), true),
+            (json!("a"), json!("A"), false),
+            (json!(null), json!("null"), false),
+        ];
+        for (value, expected, is_equal) in cases {
+            let is_taken = may_be_taken_as(&value, &expected);
+            assert_eq!(is_taken, is_equal, "{value} for {expected}");
+        }
     }
 }

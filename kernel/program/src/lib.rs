@@ -82,5 +82,5 @@ pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
 pub use self::result::ResultChoice;
 pub use self::servers::{EnabledServer, ServedTools};
 pub use self::tools::EnabledTool;
-pub use self::tools::is_tool_name;
+pub use self::tools::{is_tool_name, replace_invalid_chars};
 pub use self::value_schema::{MAX_SCHEMA_BYTES, SchemaError, VALUE, ValueSchema, Violation};

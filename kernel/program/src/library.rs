@@ -251,6 +251,12 @@ impl Program {
         &self.checked_program().tools
     }
 
+    /// Whether `tools.ask` has rules.
+    #[must_use]
+    pub fn has_ask_rules(&self) -> bool {
+        !self.checked_program().ask_rules.is_empty()
+    }
+
     /// The first rule of `tools.ask` that matches a call of the model; `None` if nobody is asked.
     #[must_use]
     pub fn ask_rule(&self, call: &AskedCall<'_>) -> Option<&AskRule> {

@@ -276,9 +276,11 @@ fn changed_limits(limits: CommandLimits) -> Option<Resource> {
 
 /// An address, parsed as the kernel's HTTP clients parse it.
 fn parse_address(written: &str) -> Resource {
-    let Ok(mut url) = Url::parse(written.trim()) else {
+    // `user:secret@host` without a scheme is parsed as an address of the scheme `user`.
+    let parsed = Url::parse(written.trim()).ok();
+    let Some(mut url) = parsed.filter(|url| !url.cannot_be_a_base()) else {
         return Resource::Address {
-            url: written.to_owned(),
+            url: without_secrets(written),
             endpoint: None,
         };
     };
@@ -294,6 +296,21 @@ fn parse_address(written: &str) -> Resource {
     Resource::Address {
         url: url.to_string(),
         endpoint,
+    }
+}
+
+/// An address that cannot be parsed, without what may be its user name, password or query.
+fn without_secrets(written: &str) -> String {
+    let (before, rest) = written.rsplit_once('@').unwrap_or(("", written));
+    let shown = rest.split(['?', '#']).next().unwrap_or_default();
+    let is_scheme = |text: &&str| {
+        let mut chars = text.chars();
+        chars.all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    let scheme = before.split_once("://").map(|(scheme, _)| scheme);
+    match scheme.filter(is_scheme) {
+        Some(scheme) => format!("{scheme}://{shown}"),
+        None => shown.to_owned(),
     }
 }
 
@@ -465,6 +482,13 @@ back = "entry.toml"
             ("http://[::1]:9", "http://[::1]:9/", at("[::1]", 9)),
             ("http://127.1", "http://127.0.0.1/", at("127.0.0.1", 80)),
             ("nowhere", "nowhere", None),
+            (
+                "http://me:secret@a.example:99999/x?key=secret#y",
+                "http://a.example:99999/x",
+                None,
+            ),
+            ("http://me:se/cr?et@a.example", "http://a.example", None),
+            ("me:secret@a b", "a b", None),
         ] {
             assert_eq!(
                 parse_address(written),

@@ -19,10 +19,15 @@ use dormouse_proto::server::{CaFile, Server, Transport};
 use super::ca_file;
 use super::compile::Compilation;
 use super::kernel_tool::{self, KernelTool};
-use super::tools::{EnabledTool, VALID_NAME, is_tool_name};
+use super::tools::{EnabledTool, VALID_NAME, is_tool_name, replace_invalid_chars};
 
 /// The longest prefix of tool names, in bytes. It leaves room for the tool's own name.
 const MAX_PREFIX_BYTES: usize = 32;
+
+/// The longest name of a tool, in bytes.
+const MAX_NAME_BYTES: usize = 64;
+/// The longest number at the end of a name, with its `_`.
+const MAX_NUMBER_BYTES: usize = 11;
 
 /// A tool server that a program uses, with the selected tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,16 +61,34 @@ impl ServedTools {
 }
 
 impl EnabledServer {
-    /// Whether a tool of the server may have this name.
+    /// Whether a tool of the server may have this name. If the program lists the tools, their names
+    /// are known, except that the name of another tool may be in the way: then a tool gets the name
+    /// of its server as a prefix, and a number if that is taken as well.
     pub(super) fn may_provide(&self, name: &str) -> bool {
-        let is_alias = |enabled: &[EnabledTool]| {
-            enabled
-                .iter()
-                .any(|tool| tool.alias.as_deref() == Some(name))
+        let ServedTools::Named(tools) = &self.served else {
+            return name.starts_with(&self.prefix);
         };
-        name.starts_with(&self.prefix)
-            || matches!(&self.served, ServedTools::Named(enabled) if is_alias(enabled))
+        let may_be_called = |tool: &str| {
+            let short = replace_invalid_chars(&format!("{}{tool}", self.prefix));
+            let qualified = replace_invalid_chars(&format!("{}__{tool}", self.server.name));
+            is_cut_from(name, &short)
+                || is_cut_from(name, &qualified)
+                || name.rsplit_once('_').is_some_and(|(start, number)| {
+                    number.parse::<u32>().is_ok() && is_cut_from(start, &qualified)
+                })
+        };
+        tools.iter().any(|tool| match &tool.alias {
+            Some(alias) => alias == name,
+            None => may_be_called(&tool.name),
+        })
     }
+}
+
+/// Whether a name is this one, or its beginning: a name that is too long for a tool is cut off, and
+/// leaves room for a number.
+fn is_cut_from(name: &str, whole: &str) -> bool {
+    let is_cut = name.len() >= MAX_NAME_BYTES - MAX_NUMBER_BYTES && whole.starts_with(name);
+    name == whole || is_cut
 }
 
 /// The servers that are used, in the order written.

@@ -87,6 +87,18 @@ pub fn is_tool_name(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
+/// Replaces every character that providers do not accept in a tool name by `_`.
+#[must_use]
+pub fn replace_invalid_chars(name: &str) -> String {
+    name.chars()
+        .map(|c| match c {
+            '_' | '-' => c,
+            c if c.is_ascii_alphanumeric() => c,
+            _ => '_',
+        })
+        .collect()
+}
+
 /// The tools in the order written, each once, followed by the commands that are not listed.
 pub(super) fn check(
     written: &[ToolEntry],

@@ -141,6 +141,7 @@ impl Checker {
         let Self { scanner, state } = self;
         let bytes = scanner.bytes();
         let id = scanner.finish()?;
+        state.check_facts_are_complete()?;
         let head = state.head.filter(|_| state.latest.is_some());
         let head = head.ok_or_else(|| ExportError::invalid("it contains no process"))?;
         if let Some((missing, _)) = state
@@ -244,6 +245,7 @@ impl CheckState {
                 ensure(self.files.is_empty(), || {
                     "a process follows temporary files".to_owned()
                 })?;
+                self.check_facts_are_complete()?;
                 self.processes.check_and_add(&member, head)?;
                 self.add_references(&member.image)?;
                 self.latest = Some((member.row.pid, member.at));
@@ -315,6 +317,17 @@ impl CheckState {
         *count += facts.facts.len() as u64;
         *last = FactNumber(next.unwrap_or_default());
         Ok(())
+    }
+
+    /// Checks that the facts of the latest process, if the export has any, end at its position.
+    fn check_facts_are_complete(&self) -> Result<(), ExportError> {
+        let Some((pid, at)) = self.latest else {
+            return Ok(());
+        };
+        let last = self.facts.get(&pid).map(|(_, last)| *last);
+        ensure(last.is_none_or(|last| last == at), || {
+            format!("the last facts of process {pid} are missing")
+        })
     }
 }
 

@@ -4,6 +4,10 @@
 //! line breaks stay, and invalid UTF-8 stays invalid. Lengths, lines, pages, sections and versions
 //! therefore stay valid, and a redacted export can be imported. Only hashes of contents change.
 //!
+//! Characters and line breaks are those of UTF-8. In a content of another encoding, such as UTF-16, a
+//! mask replaces bytes and keeps only the byte of each line feed: masked characters become others,
+//! and a mask across a line break may join lines. Select ranges within lines there.
+//!
 //! A text is masked only if it occurs literally, not if it is escaped in JSON or XML, encoded as
 //! base64, or split across two answers. Masking may make JSON or programs invalid.
 
@@ -17,7 +21,7 @@ use crate::program::Bundle;
 /// possibly twice for a text: it must be deterministic.
 pub trait Redact: Send + Sync {
     /// The byte ranges to mask, in any order. A range that ends within a character covers the whole
-    /// character. Contents longer than 8 MiB arrive in overlapping windows, cut at line breaks if
+    /// character of UTF-8. Contents longer than 8 MiB arrive in overlapping windows, cut at line breaks if
     /// possible: a secret longer than 64 KiB may be missed.
     fn masks(&self, target: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>>;
 }

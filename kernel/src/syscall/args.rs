@@ -5,15 +5,14 @@
 //! one meaning: other names of a parameter ([`names`]), and numbers, booleans and lists as strings
 //! ([`convert`]).
 
-mod convert;
 mod names;
 
 use std::collections::BTreeMap;
 
+use dormouse_machine::tool::argument::{Arg, convert};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde_json::{Map, Value};
 
-use self::convert::{Arg, convert};
 use super::parameter::{self, OfferedParameters, Parameter};
 use super::{TOOL_SET, Tool};
 use crate::program::Program;

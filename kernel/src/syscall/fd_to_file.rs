@@ -181,9 +181,10 @@ fn parse_mode(args: &Args) -> Result<WriteMode, FdError> {
             Err(args
                 .invalid_error("Mode insert needs 'insert_at_line': the line to insert before."))
         }
-        (mode @ ("write" | "append"), Some(_)) => Err(args.invalid_error(format!(
-            "Parameter 'insert_at_line' goes with mode insert only, not with mode {mode}."
-        ))),
+        (mode @ ("write" | "w" | "overwrite" | "append" | "a"), Some(_)) => Err(args
+            .invalid_error(format!(
+                "Parameter 'insert_at_line' goes with mode insert only, not with mode {mode}."
+            ))),
         (mode, _) => Err(args.invalid_error(format!(
             "Unknown mode '{mode}'. Accepted: write, append, insert. To choose a part of the \
              content, use 'select'."

@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use super::Call;
 use super::part::{PARTS, PartReference};
 
-/// Limit for the bytes that handles add to the arguments of one call.
+/// Limit for the bytes, as JSON, that handles add to the arguments of one call.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
 
 /// Replaces every handle by the text of its descriptor, or by the base64 text of binary content.
@@ -81,19 +81,23 @@ impl HandleExpander<'_> {
         let Some(reference) = PartReference::parse(self.call, inside)? else {
             return Ok(None);
         };
-        self.bytes_left =
-            self.bytes_left
-                .checked_sub(reference.bytes()?.len())
-                .ok_or_else(|| {
-                    reference.error(
+        let too_long = || {
+            reference.error(
                 FdErrorKind::InvalidRange,
-                format!("What the handles stand for is more than {MAX_EXPANDED_BYTES} bytes. Name \
-                     parts: {PARTS}."),
+                format!(
+                    "What the handles stand for is more than {MAX_EXPANDED_BYTES} bytes. Name \
+                     parts: {PARTS}."
+                ),
             )
-                })?;
-        Ok(Some(
-            serde_json::Value::from(&*reference.slice()?.text).to_string(),
-        ))
+        };
+        // Escaping only adds bytes, so a content that is too long need not be read.
+        if reference.bytes()?.len() > self.bytes_left {
+            return Err(too_long());
+        }
+        let replacement = serde_json::Value::from(&*reference.slice()?.text).to_string();
+        let bytes_left = self.bytes_left.checked_sub(replacement.len());
+        self.bytes_left = bytes_left.ok_or_else(too_long)?;
+        Ok(Some(replacement))
     }
 }
 
@@ -353,5 +357,17 @@ mod tests {
             expanded(&table, &args(3)).unwrap_err().kind,
             FdErrorKind::InvalidRange
         );
+    }
+
+    #[test]
+    fn what_escaping_adds_counts_against_the_limit() {
+        let mut table = Table::new();
+        let quotes = "\"".repeat(MAX_EXPANDED_BYTES / 2);
+        table.insert(
+            table.next_id(),
+            Entry::new(Content::new(quotes), 8, "tool:t", 0),
+        );
+        let refused = expanded(&table, r#"{"a": "{{fd:1}}"}"#).unwrap_err();
+        assert!(format!("{refused:?}").contains("more than"), "{refused:?}");
     }
 }

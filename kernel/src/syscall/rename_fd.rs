@@ -28,7 +28,7 @@ pub const TOOL: Tool = Tool {
 };
 
 /// Prefixes of ids.
-const ID_PREFIXES: [&str; 4] = ["fd", "ref", "msg", "temp"];
+const ID_PREFIXES: [&str; 5] = ["fd", "ref", "msg", "temp", "history"];
 
 const DESCRIPTION: &str = "Gives a file descriptor a name of your choice, which you can use \
 wherever its id is asked for. An empty name takes it away.";
@@ -204,8 +204,24 @@ mod tests {
     #[test]
     fn names_that_look_like_ids_or_are_taken_are_refused() {
         let ids = [
-            "fd:1", "fd-1", "FD:1", "fd:x", "fd-01", "ref:plan", "Ref:", "msg:1", "msg-1.2",
-            "temp:1", "temp-1", "*", "fd_1", "fd1", "FD 1", "msg#1",
+            "fd:1",
+            "fd-1",
+            "FD:1",
+            "fd:x",
+            "fd-01",
+            "ref:plan",
+            "Ref:",
+            "msg:1",
+            "msg-1.2",
+            "temp:1",
+            "temp-1",
+            "*",
+            "fd_1",
+            "fd1",
+            "FD 1",
+            "msg#1",
+            "history:1",
+            "history-2",
         ];
         for name in ids {
             let outcome = call(&table(), "fd:1", name);
@@ -222,6 +238,7 @@ mod tests {
             "logs/fd",
             "**",
             "temp",
+            "history",
             "fds:1",
         ] {
             assert!(

@@ -31,7 +31,8 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, LineError> {
     let mut words = Vec::new();
     let mut rest = line.trim().chars().peekable();
     while rest.peek().is_some() {
-        if rest.next_if(|c| is_blank(*c)).is_none() {
+        let is_between = skip_continuation(&mut rest) || rest.next_if(|c| is_blank(*c)).is_some();
+        if !is_between {
             words.push(read_word(&mut rest)?);
         }
     }
@@ -41,12 +42,28 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, LineError> {
     }
 }
 
+/// Skips a backslash and the line end after it, which a shell removes.
+fn skip_continuation(rest: &mut Peekable<Chars<'_>>) -> bool {
+    let mut ahead = rest.clone();
+    let is_continuation = ahead.next() == Some('\\') && ahead.next() == Some('\n');
+    if is_continuation {
+        *rest = ahead;
+    }
+    is_continuation
+}
+
 fn read_word(rest: &mut Peekable<Chars<'_>>) -> Result<String, LineError> {
     let mut word = String::new();
     if let Some(c) = rest.peek().filter(|c| ACTIVE_AT_START.contains(**c)) {
         return Err(LineError::NeedsShell(*c));
     }
-    while let Some(c) = rest.next_if(|c| !is_blank(*c)) {
+    loop {
+        if skip_continuation(rest) {
+            continue;
+        }
+        let Some(c) = rest.next_if(|c| !is_blank(*c)) else {
+            return Ok(word);
+        };
         match c {
             '\'' => read_single_quoted(rest, &mut word)?,
             '"' => read_double_quoted(rest, &mut word)?,
@@ -55,7 +72,6 @@ fn read_word(rest: &mut Peekable<Chars<'_>>) -> Result<String, LineError> {
             _ => word.push(c),
         }
     }
-    Ok(word)
 }
 
 fn read_single_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), LineError> {
@@ -72,7 +88,8 @@ fn read_double_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Resu
         match rest.next().ok_or(LineError::OpenQuote)? {
             '"' => return Ok(()),
             c @ ('$' | '`') => return Err(LineError::NeedsShell(c)),
-            '\\' => match rest.next_if(|c| "\"\\$`".contains(*c)) {
+            '\\' => match rest.next_if(|c| "\"\\$`\n".contains(*c)) {
+                Some('\n') => {}
                 Some(escaped) => word.push(escaped),
                 None => word.push('\\'),
             },
@@ -97,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_line_is_split_as_a_shell_would() {
-        let cases: [(&str, &[&str]); 9] = [
+        let cases: [(&str, &[&str]); 12] = [
             ("git status", &["git", "status"]),
             ("  a\t b ", &["a", "b"]),
             ("", &[]),
@@ -107,6 +124,9 @@ mod tests {
             ("a~b a#b --x=1", &["a~b", "a#b", "--x=1"]),
             ("awk {print} é", &["awk", "{print}", "é"]),
             (r"echo \| \$x", &["echo", "|", "$x"]),
+            ("git log \\\n  --oneline", &["git", "log", "--oneline"]),
+            ("ec\\\nho a\\\n b", &["echo", "a", "b"]),
+            ("\"a\\\nb\" 'a\\\nb'", &["ab", "a\\\nb"]),
         ];
         for (line, words) in cases {
             assert_eq!(split(line).unwrap(), words, "{line}");

@@ -67,10 +67,11 @@ pub fn parse_servers(text: &str) -> Result<DeclaredServers, ServersFileError> {
         .or_else(|| value.get("servers"))
         .and_then(Value::as_object);
     let servers = servers.ok_or("it has no object \"mcpServers\"")?;
-    let is_enabled =
-        |declared: &Value| declared.get("disabled").and_then(Value::as_bool) != Some(true);
     let mut all = DeclaredServers::default();
-    for (name, declared) in servers.iter().filter(|(_, declared)| is_enabled(declared)) {
+    for (name, declared) in servers {
+        if is_disabled(declared).map_err(|error| with_server_name(name, &error))? {
+            continue;
+        }
         if declared.get("type").and_then(Value::as_str) == Some(SSE) {
             all.unsupported.push(unsupported_sse(name));
             continue;
@@ -80,6 +81,13 @@ pub fn parse_servers(text: &str) -> Result<DeclaredServers, ServersFileError> {
             .push(server.map_err(|error| with_server_name(name, &error))?);
     }
     Ok(all)
+}
+
+fn is_disabled(declared: &Value) -> Result<bool, ServersFileError> {
+    match declared.as_object() {
+        Some(declared) => read_flag(declared, "disabled"),
+        None => Ok(false),
+    }
 }
 
 fn unsupported_sse(name: &str) -> UnsupportedServer {
@@ -112,12 +120,8 @@ fn parse_server(name: &str, declared: &Value) -> Result<Server, ServersFileError
         headers: read_values(declared, "headers")?,
         ca_file: read_text(declared, "ca_file")?,
         cwd: read_text(declared, "cwd")?,
-        optional: declared.get("optional").and_then(Value::as_bool) == Some(true),
-        shared: read_key(
-            declared,
-            "shared",
-            "a `shared` that is neither true nor false",
-        )?,
+        optional: read_flag(declared, "optional")?,
+        shared: read_optional_flag(declared, "shared")?,
         ..ServerSection::default()
     };
     read_duration(declared, "connect_timeout", &mut section.connect_timeout)?;
@@ -166,6 +170,19 @@ fn read_duration(
 
 fn read_text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, ServersFileError> {
     read_key(declared, key, &format!("a `{key}` that is not a text"))
+}
+
+/// Reads a flag that is false if the key is not given.
+fn read_flag(declared: &Map<String, Value>, key: &str) -> Result<bool, ServersFileError> {
+    Ok(read_optional_flag(declared, key)?.unwrap_or_default())
+}
+
+fn read_optional_flag(
+    declared: &Map<String, Value>,
+    key: &str,
+) -> Result<Option<bool>, ServersFileError> {
+    let wrong = format!("a `{key}` that is neither true nor false");
+    read_key(declared, key, &wrong)
 }
 
 fn read_texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, ServersFileError> {
@@ -301,6 +318,14 @@ mod tests {
             (
                 r#"{"mcpServers": {"a": {"command": "x", "deadline": "s3cret"}}}"#,
                 "not a duration",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"command": "x", "disabled": "s3cret"}}}"#,
+                "the server `a` has a `disabled` that is neither true nor false",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"command": "x", "optional": "s3cret"}}}"#,
+                "the server `a` has a `optional` that is neither true nor false",
             ),
         ];
         for (text, expected) in cases {

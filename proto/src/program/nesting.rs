@@ -51,8 +51,9 @@ fn string_length(text: &[u8], quote: u8) -> usize {
     let is_multiline = text.starts_with(&triple_quote);
     let mut at = if is_multiline { 3 } else { 1 };
     while at < text.len() {
+        let ends_line = !is_multiline && text.get(at + 1) == Some(&b'\n');
         match text[at] {
-            b'\\' if quote == b'"' => at += 2,
+            b'\\' if quote == b'"' && !ends_line => at += 2,
             b'\n' if !is_multiline => return at,
             byte if byte == quote && !is_multiline => return at + 1,
             _ if is_multiline && text[at..].starts_with(&triple_quote) => return at + 3,
@@ -84,6 +85,10 @@ mod tests {
             (format!("a = \"\"\"\n\\\"\"\"{deep}\"\"\""), None),
             (format!("a = \"\\\"{deep}\""), None),
             (format!("a = 'never closed\n{deep}"), Some(18 + MAX_NESTING)),
+            (
+                format!("a = \"never closed\\\n{deep}"),
+                Some(19 + MAX_NESTING),
+            ),
             ("]".repeat(100), None),
         ];
         for (text, expected) in cases {

@@ -88,9 +88,9 @@ impl Output {
                     return self.add_text(text);
                 }
                 let known = TEXT_FIELDS.iter().filter_map(|name| fields.get(*name));
-                let before = self.text.len();
+                let before = (self.text.len(), self.media.len());
                 known.for_each(|field| self.add(field));
-                let is_unknown = self.text.len() == before && self.media.is_empty();
+                let is_unknown = (self.text.len(), self.media.len()) == before;
                 // A result in other words is shown as it is, unless there is a type that says what
                 // it is.
                 if is_unknown && !fields.is_empty() && !fields.contains_key("type") {
@@ -141,4 +141,18 @@ pub(super) fn inline_data(data: &Value) -> Option<Media> {
         media_type: data["mimeType"].as_str()?.to_owned(),
         base64: data["data"].as_str()?.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_part_in_other_words_is_shown_after_an_image_as_well() {
+        let image = json!({"type": "base64", "media_type": "image/png", "data": "AAAA"});
+        let output = Output::of(&json!([image, {"answer": 42}]));
+        assert_eq!((output.media.len(), &*output.text), (1, r#"{"answer":42}"#));
+    }
 }

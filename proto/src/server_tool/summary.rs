@@ -71,7 +71,7 @@ impl From<&Media> for MediaSummary {
             name: media.name.clone(),
             media_type: media.media_type.clone(),
             bytes: media.bytes().map(|bytes| bytes.len() as u64),
-            base64_chars: media.base64.len(),
+            base64_chars: media.base64.chars().count(),
         }
     }
 }

@@ -148,7 +148,8 @@ fn check_text(parameter: &Parameter, text: &str) -> Result<(), ToolError> {
             format!("`{name}` holds a NUL character, which no argument of a program can.").into(),
         );
     }
-    if !parameter.choices.is_empty() && !parameter.choices.iter().any(|choice| choice == text) {
+    let is_choice = |choice: &String| choice == text || is_same_number(parameter, choice, text);
+    if !parameter.choices.is_empty() && !parameter.choices.iter().any(is_choice) {
         let choices = parameter.choices.join(", ");
         return Err(format!(
             "`{name}` must be one of: {choices}; not {}.",
@@ -157,6 +158,14 @@ fn check_text(parameter: &Parameter, text: &str) -> Result<(), ToolError> {
         .into());
     }
     Ok(())
+}
+
+/// Whether two texts are the same number, such as the choice `1.50` and the `1.5` of a call.
+fn is_same_number(parameter: &Parameter, one: &str, other: &str) -> bool {
+    let one = parameter.typed(one).as_f64();
+    parameter.kind == ParameterKind::Number
+        && one.is_some()
+        && one == parameter.typed(other).as_f64()
 }
 
 /// A value as JSON, short enough for an error.
@@ -195,6 +204,10 @@ mod tests {
                 ..parameter("c", ParameterKind::String)
             },
             Parameter {
+                choices: vec!["1.50".into(), "2".into()],
+                ..parameter("r", ParameterKind::Number)
+            },
+            Parameter {
                 default: Some("-dflt".into()),
                 ..parameter("d", ParameterKind::String)
             },
@@ -218,6 +231,7 @@ mod tests {
             (r#"{"s":"x","n":3}"#, "n", Some(("3", false))),
             (r#"{"s":"x","b":true}"#, "b", Some(("true", false))),
             (r#"{"s":"x","c":"-green"}"#, "c", Some(("-green", false))),
+            (r#"{"s":"x","r":1.5}"#, "r", Some(("1.5", false))),
         ];
         for (json, name, expected) in cases {
             let arguments = Arguments::read(json, &parameters()).expect(json);

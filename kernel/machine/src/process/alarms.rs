@@ -291,11 +291,24 @@ impl Draft {
             .attribute_if("next", next_ms.map(format_time))
     }
 
-    /// Ends a task that rests after its turn and that nothing will wake: its last alarm is gone.
+    /// Ends a task that rests after its turn and that nothing will wake: its last alarm is gone. A
+    /// task without messages has had no turn yet, and a speculative root waits to be chosen. While a
+    /// call of the host is open, or what may be a message is being read, the end has to wait.
     fn end_if_nothing_will_wake(&mut self) {
-        let is_resting = self.state.phase == Phase::Idle && self.state.mailbox.is_empty();
-        if self.state.lifetime == Lifetime::Session || !is_resting || self.state.will_be_woken() {
+        let is_task = self.state.lifetime == Lifetime::Task && !self.state.messages.is_empty();
+        if !is_task || self.state.waits_after_turn() {
             return;
+        }
+        let is_reading = self.state.pending_reads.has_arrivals();
+        match self.state.phase {
+            Phase::Acting {
+                caller: Caller::Host,
+                ..
+            } => return self.state.pending_reads.set_end_check(),
+            Phase::Idle if !self.state.mailbox.is_empty() => return,
+            Phase::Idle if is_reading => return self.state.pending_reads.set_end_check(),
+            Phase::Idle => {}
+            _ => return,
         }
         if let Some(value) = &self.state.result.value {
             return self.end_process(Exit::with_result(value.clone()));
@@ -307,6 +320,14 @@ impl Draft {
             reply
         };
         self.end_process(Exit::new(ExitStatus::Done, message));
+    }
+
+    /// Looks again whether the task ends, if its last alarm was cancelled when it could not. A
+    /// process that waits for input from its beginning, such as a copy of an ended one, does not.
+    pub(super) fn check_end(&mut self) {
+        if self.state.pending_reads.take_end_check() {
+            self.end_if_nothing_will_wake();
+        }
     }
 }
 

@@ -117,9 +117,10 @@ impl Draft {
         };
         let usage = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
         let Summarized { note, .. } = pending.into_summarized(result);
+        // A late summary of a compaction that was given up names a history, which gets no note.
         let is_wanted = |id: &FdId| {
             let entry = self.state.table.get(id);
-            entry.is_some_and(|entry| entry.notes.summary.is_none())
+            matches!(id, FdId::Fd(_)) && entry.is_some_and(|entry| entry.notes.summary.is_none())
         };
         match note.filter(|(id, _)| is_wanted(id)) {
             Some((id, note)) => self.emit(DescriptorFact::Annotated { id, note }),

@@ -68,14 +68,20 @@ impl Draft {
     }
 
     fn check_may_restore(&self) -> Result<(), CheckpointError> {
-        if self.state.pending_calls().len() > 1 {
-            return Err(CheckpointError::NotAlone);
-        }
+        self.check_alone()?;
         match (self.caller(), self.state.restores) {
             (Caller::Model, restores) if restores >= self.state.program.limits().max_restores => {
                 Err(CheckpointError::TooOften { restores })
             }
             (Caller::Model | Caller::Host, _) => Ok(()),
+        }
+    }
+
+    /// Checks that no other call is open, which a restore would leave without an answer.
+    fn check_alone(&self) -> Result<(), CheckpointError> {
+        match self.state.pending_calls().len() {
+            0 | 1 => Ok(()),
+            _ => Err(CheckpointError::NotAlone),
         }
     }
 
@@ -110,9 +116,11 @@ impl Draft {
     }
 
     /// Restores for a call of `restore_process`. A host call is not part of the conversation, so
-    /// the host gets its answer before the restore.
+    /// the host gets its answer before the restore. Other host calls may have begun while the
+    /// checkpoint was read.
     fn restore_for_call(&mut self, call: CallId, restored: CheckpointImage) {
-        if let Err(error) = self.check_restorable(&restored) {
+        let checked = self.check_alone();
+        if let Err(error) = checked.and_then(|()| self.check_restorable(&restored)) {
             return self.answer_in_full(call, error.answer());
         }
         match self.caller() {

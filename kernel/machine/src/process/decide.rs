@@ -50,8 +50,10 @@ pub struct Decision {
 /// the model becomes an answer to the model, and a stale completion changes nothing.
 ///
 /// Never reads the bytes of a content, and makes no content of bytes; it returns [`Read`]s instead.
-/// The cost depends neither on the size of the state nor on the length of the texts in the input,
-/// except that the arguments of process tools are parsed, which have at most 1 MiB.
+/// The cost does not depend on the size of the state. It depends on the length of texts as follows:
+/// the arguments of process tools, which have at most 1 MiB, are parsed; so are those of calls that
+/// a rule of `tools.ask` may match or that are effects (`effect_log.rs`); and the characters of an
+/// answer that enters the context in full are counted.
 pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
     let mut draft = Draft::new(state, now_ms);
     let wake_before = state.next_wake_ms();
@@ -311,6 +313,7 @@ impl Draft {
                 request:
                     HostRequest::Open { .. }
                     | HostRequest::Call { .. }
+                    | HostRequest::ReplaceTools { .. }
                     | HostRequest::AnswerHeld { .. }
                     | HostRequest::Goto { .. }
                     | HostRequest::CancelAlarm(_)
@@ -323,6 +326,11 @@ impl Draft {
             | Input::Placed(
                 PlacedArrival::Opened { request_id, .. } | PlacedArrival::Goto { request_id, .. },
             ) => (request_id, None),
+            Input::Placed(PlacedArrival::EarlierMessages { goto, .. }) => match goto.request_id() {
+                Some(request_id) => (request_id, None),
+                // The call was answered when the process ended.
+                None => return,
+            },
             _ => return,
         };
         let answer = receipt.unwrap_or_else(|| Answer::failed(format!("Process {pid} has ended.")));

@@ -14,6 +14,7 @@
 //! more, a file that is written, a message, a child. A change that goes back with the process, such
 //! as a descriptor or an alarm, is none.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use dormouse_content::{Content, hash_bytes};
@@ -81,7 +82,8 @@ impl State {
         &self.effects
     }
 
-    /// The key of a call: two calls of a tool with one key have the same effect. O(arguments).
+    /// The key of a call: two calls of a tool with one key have the same effect, in whatever
+    /// spelling their arguments are written. O(arguments).
     pub(super) fn effect_key(&self, pending_call: &PendingCall, tool: &BoundTool) -> ContentHash {
         let by_program = self
             .program
@@ -92,7 +94,18 @@ impl State {
         };
         let identifies = |rule: &&RepeatRule| !rule.volatile.is_empty() || !rule.key.is_empty();
         let rule = by_program.filter(identifies).or(declared);
-        key_of_arguments(&pending_call.args, rule)
+        let canonical_names = |names: &[String]| {
+            let names = names.iter().map(|name| tool.canonical_argument(name));
+            names.map(Cow::into_owned).collect::<Vec<_>>()
+        };
+        let rule = rule.map(|rule| RepeatRule {
+            key: canonical_names(&rule.key),
+            volatile: canonical_names(&rule.volatile),
+            ..rule.clone()
+        });
+        key_of_arguments(&pending_call.args, rule.as_ref(), |args| {
+            self.canonical_arguments(tool, args)
+        })
     }
 
     /// The number of the effect that a call repeats: the first one beyond a point that has this key,
@@ -360,14 +373,18 @@ pub(super) fn log_of_new_process(image: &Image) -> EffectLog<Content> {
     log
 }
 
-/// The key of arguments. Arguments that are no JSON object, or that are longer than a decision
-/// parses, are compared as they are written.
-fn key_of_arguments(args: &str, rule: Option<&RepeatRule>) -> ContentHash {
+/// The key of arguments in their canonical form. Arguments that are no JSON object, or that are
+/// longer than a decision parses, are compared as they are written.
+fn key_of_arguments(
+    args: &str,
+    rule: Option<&RepeatRule>,
+    canonical: impl FnOnce(Value) -> Value,
+) -> ContentHash {
     let parsed = match args.len() > MAX_ARGUMENT_BYTES {
         true => None,
         false => serde_json::from_str::<Value>(args).ok(),
     };
-    let Some(mut value) = parsed.filter(Value::is_object) else {
+    let Some(mut value) = parsed.filter(Value::is_object).map(canonical) else {
         return hash_bytes(args.trim().as_bytes());
     };
     if let Some(rule) = rule {
@@ -499,8 +516,12 @@ mod tests {
             (&key(&["order"]), r#"{"sum":1}"#, r#"{"sum":2}"#, false),
         ];
         for (rule, one, other, expected) in cases {
-            let same = key_of_arguments(one, Some(rule)) == key_of_arguments(other, Some(rule));
-            assert_eq!(same, expected, "{one} and {other} by {rule:?}");
+            let key = |args| key_of_arguments(args, Some(rule), |args| args);
+            assert_eq!(
+                key(one) == key(other),
+                expected,
+                "{one} and {other} by {rule:?}"
+            );
         }
     }
 }

@@ -76,6 +76,14 @@ enum GotoCaller {
 }
 
 impl GotoRead {
+    /// Id of the request of the host; `None` for a call of the tool.
+    pub(super) fn request_id(&self) -> Option<&Arc<str>> {
+        match &self.caller {
+            GotoCaller::Request(request_id) => Some(request_id),
+            GotoCaller::Call(_) => None,
+        }
+    }
+
     /// Reads the conversation before the compaction. The error says why it cannot be read.
     pub(super) fn read_messages(
         &self,

@@ -247,12 +247,23 @@ impl Draft {
                 .is_ok()
                 .then_some(HoldReason::Question);
         }
+        if !self.state.program.has_ask_rules() {
+            return None;
+        }
         let name = binding.tool.name_in_program();
+        let written = serde_json::from_str::<Value>(&pending_call.args).ok();
+        let forms = written.into_iter().flat_map(|written| {
+            let canonical = self
+                .state
+                .canonical_arguments(&binding.tool, written.clone());
+            [written, canonical]
+        });
+        let forms: Vec<_> = forms.collect();
         let rule = self.state.program.ask_rule(&AskedCall {
             called: &pending_call.tool,
             name,
             access: binding.access,
-            args: &pending_call.args,
+            args: &forms,
             expands_handles: self.state.program.expands(name),
         })?;
         Some(HoldReason::Rule {

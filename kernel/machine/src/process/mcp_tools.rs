@@ -17,7 +17,9 @@ use super::decide::Draft;
 use super::program_cache::ProgramCache;
 use super::toolbox::{HostContext, apply_overrides};
 use super::{Effect, Image, offered_tool};
-use dormouse_program::{EnabledServer, EnabledTool, Program, ServedTools, is_tool_name};
+use dormouse_program::{
+    EnabledServer, EnabledTool, Program, ServedTools, is_tool_name, replace_invalid_chars,
+};
 
 /// Maximum length of a tool name that providers accept, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -239,17 +241,6 @@ impl ToolList {
         self.reserved.insert(unused.clone());
         unused
     }
-}
-
-/// Replaces every character that providers do not accept in a tool name by `_`.
-fn replace_invalid_chars(name: &str) -> String {
-    name.chars()
-        .map(|c| match c {
-            '_' | '-' => c,
-            c if c.is_ascii_alphanumeric() => c,
-            _ => '_',
-        })
-        .collect()
 }
 
 /// Appends a suffix to an ASCII name, which is truncated so that both fit into the maximum length.

@@ -100,6 +100,8 @@ struct Pending {
     /// Calls from before a restart. They are repeated once the read of an earlier call has finished
     /// or the process is continued.
     calls_to_repeat: Vec<CallId>,
+    /// Whether a task may have to end once nothing is open or being read: its last alarm is gone.
+    end_check: bool,
 }
 
 impl PendingReads {
@@ -211,6 +213,16 @@ impl PendingReads {
         self.get_mut()?.compaction.take()
     }
 
+    pub(super) fn set_end_check(&mut self) {
+        self.get_or_create().end_check = true;
+    }
+
+    /// Whether the process has to look again whether it ends. Asked once.
+    pub(super) fn take_end_check(&mut self) -> bool {
+        let pending = self.get_mut();
+        pending.is_some_and(|pending| std::mem::take(&mut pending.end_check))
+    }
+
     fn finish_arrival(&mut self) {
         if let Some(pending) = self.get_mut() {
             pending.arrivals = pending.arrivals.saturating_sub(1);
@@ -251,6 +263,7 @@ impl Pending {
             waiting_outputs,
             reply,
             calls_to_repeat,
+            end_check,
         } = self;
         calls.is_empty()
             && *arrivals == 0
@@ -259,6 +272,7 @@ impl Pending {
             && waiting_outputs.is_empty()
             && reply.is_none()
             && calls_to_repeat.is_empty()
+            && !end_check
     }
 }
 
@@ -357,6 +371,7 @@ impl Draft {
                 self.receive_message(request_id, (from, call), acked_below, envelope);
             }
         }
+        self.check_end();
     }
 
     /// Handles the result of a read. The result is stale if the call is no longer open (CALL-1).

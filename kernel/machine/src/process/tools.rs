@@ -379,14 +379,16 @@ impl Draft {
     }
 
     /// Continues after a call was answered. Outputs that waited for it, and calls that wait for
-    /// mail, are answered first. Then the model is called if all of its tool uses are answered, or
-    /// a turn begins if the last host call is answered and messages are waiting.
+    /// mail, are answered first. Then the model is called if all of its tool uses are answered. If
+    /// the last host call is answered, a turn begins with the messages that are waiting, or a task
+    /// ends whose last alarm was cancelled meanwhile.
     pub(super) fn continue_turn(&mut self, caller: Caller) {
         self.answer_waiting_outputs();
         self.answer_waiting_calls();
         match (&self.state.phase, caller) {
             (Phase::Ready { .. }, Caller::Model) => self.call_model(),
             (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),
+            (Phase::Idle, Caller::Host) => self.check_end(),
             (Phase::Acting { .. }, Caller::Model) => self.end_at_write(),
             _ => {}
         }

@@ -358,6 +358,46 @@ pub fn names(
         .map(|parameter| parameter.name)
 }
 
+/// The parameter that a key of a call means: the one of this name, or one that is also accepted
+/// under it, in this spelling or in that of the schemas.
+#[must_use]
+pub fn find<'a>(
+    parameters: &'a [Parameter],
+    offered: OfferedParameters,
+    key: &str,
+) -> Option<&'a Parameter> {
+    let find_where = |is_meant: &dyn Fn(&Parameter) -> bool| {
+        let mut parameters = parameters.iter();
+        parameters.find(|parameter| parameter.is_offered(offered) && is_meant(parameter))
+    };
+    let by_name = |key: &str| find_where(&|parameter: &Parameter| parameter.name == key);
+    let by_other_name = |key: &str| find_where(&|parameter: &Parameter| parameter.is_also(key));
+    let spelled = snake_case(key);
+    by_name(key)
+        .or_else(|| by_other_name(key))
+        .or_else(|| by_name(&spelled))
+        .or_else(|| by_other_name(&spelled))
+}
+
+/// The name in the spelling of the schemas: `startLine` and `start-line` become `start_line`.
+#[must_use]
+pub fn snake_case(name: &str) -> String {
+    let mut spelled = String::with_capacity(name.len() + 4);
+    let mut previous = None;
+    for char in name.chars() {
+        if char.is_ascii_uppercase() && previous.is_some_and(|char: char| char.is_ascii_lowercase())
+        {
+            spelled.push('_');
+        }
+        spelled.push(match char {
+            '-' => '_',
+            other => other.to_ascii_lowercase(),
+        });
+        previous = Some(char);
+    }
+    spelled
+}
+
 /// The JSON schema of the arguments.
 pub(super) fn schema(parameters: &[Parameter], offered: OfferedParameters) -> Value {
     let offered_parameters = parameters

@@ -1,6 +1,7 @@
 //! What a check costs, counted before the check.
 //!
-//! A step is a schema that is applied to a part of a value. Schemas that refer to each other can
+//! A step is a schema that is applied to a part of a value; a comparison with many values, as in a
+//! long `enum`, counts as several. Schemas that refer to each other can
 //! apply the same schema to the same part again and again, so that the number of steps grows
 //! exponentially, as in `{"allOf": [A, A]}` with a similar `A`. The count here remembers what each
 //! pair of schema and part costs, so that counting takes bounded time itself. In this file a *part*
@@ -21,6 +22,10 @@ const MAX_STEPS_OF_PART: u64 = 2_000;
 /// microseconds per step. A check that applies each schema about once to each part is listed
 /// however many steps it takes.
 const MAX_LISTED_STEPS: u64 = 10_000;
+/// The parts of the values in `enum` and `const` whose comparison takes as long as a step.
+const PARTS_PER_STEP: u64 = 64;
+/// The bytes of a text whose comparison takes as long as that of one more part.
+const BYTES_PER_PART: usize = 64;
 /// The deepest nesting of steps. It bounds the stack.
 const MAX_LEVELS: usize = 400;
 
@@ -89,6 +94,8 @@ struct Count<'a> {
     root: &'a Value,
     /// Steps by schema and part. A schema is in `root`, so that its address identifies it.
     known: BTreeMap<(*const Map<String, Value>, *const Value), u64>,
+    /// Steps that the comparison with the values of a schema takes, by schema.
+    comparisons: BTreeMap<*const Map<String, Value>, u64>,
     /// Pairs of schema and part that were counted.
     counted: u64,
     max: u64,
@@ -99,6 +106,7 @@ impl<'a> Count<'a> {
         Self {
             root,
             known: BTreeMap::new(),
+            comparisons: BTreeMap::new(),
             counted: 0,
             max,
         }
@@ -128,7 +136,8 @@ impl<'a> Count<'a> {
         if self.counted > self.max {
             return Err(TooCostly::Steps);
         }
-        let mut total = 1;
+        let comparison = self.comparison_steps(fields);
+        let mut total = self.add(1, comparison)?;
         if let Some((_, Some(target))) = reference(self.root, fields) {
             let steps = self.steps(target, value, level + 1)?;
             total = self.add(total, steps)?;
@@ -149,6 +158,18 @@ impl<'a> Count<'a> {
         Ok(total)
     }
 
+    /// The steps that a comparison with the values in `enum` and `const` takes, beyond the first.
+    fn comparison_steps(&mut self, fields: &'a Map<String, Value>) -> u64 {
+        let count = || {
+            let values = ["enum", "const"]
+                .into_iter()
+                .filter_map(|key| fields.get(key));
+            values.map(count_parts).sum::<u64>() / PARTS_PER_STEP
+        };
+        let key = std::ptr::from_ref(fields);
+        *self.comparisons.entry(key).or_insert_with(count)
+    }
+
     /// The sum of two numbers of steps, neither of which exceeds the maximum.
     fn add(&self, total: u64, steps: u64) -> Result<u64, TooCostly> {
         let sum = total.saturating_add(steps);
@@ -157,6 +178,17 @@ impl<'a> Count<'a> {
         }
         Ok(sum)
     }
+}
+
+/// The parts of a value of the schema that a comparison may look at.
+fn count_parts(value: &Value) -> u64 {
+    let within = match value {
+        Value::Array(items) => items.iter().map(count_parts).sum(),
+        Value::Object(fields) => fields.values().map(count_parts).sum(),
+        Value::String(text) => (text.len() / BYTES_PER_PART) as u64,
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    within + 1
 }
 
 /// The parts of a value that a schema applies to. The name of a property has no [`Value`] of its

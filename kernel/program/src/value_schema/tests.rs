@@ -232,6 +232,14 @@ fn values_that_would_be_checked_for_too_long_or_too_deeply_are_refused() {
     one_wrong[19_999] = json!(null);
     assert!(violations(&wide, &one_wrong)[0].starts_with("/19999: "));
     assert!(violations(&wide, &json!(vec![7; 200_000]))[0].contains("too large"));
+
+    // Each item is compared with each value.
+    let words = |count: usize| (0..count).map(|word| json!(word)).collect::<Vec<_>>();
+    let long_list = parsed(json!({"items": {"enum": words(5_000)}}));
+    assert_eq!(long_list.check(&json!(vec![7; 1_000])), Ok(()));
+    assert!(violations(&long_list, &json!(vec![7; 10_000]))[0].contains("too large"));
+    let short_list = parsed(json!({"items": {"enum": words(50)}}));
+    assert_eq!(short_list.check(&json!(vec![7; 10_000])), Ok(()));
 }
 
 #[test]

@@ -54,19 +54,7 @@ impl Args {
     }
 
     fn find_parameter(&self, key: &str) -> Option<&'static Parameter> {
-        let by_name = |key: &str| {
-            let mut offered = self.offered_parameters();
-            offered.find(|parameter| parameter.name == key)
-        };
-        let by_other_name = |key: &str| {
-            let mut offered = self.offered_parameters();
-            offered.find(|parameter| parameter.is_also(key))
-        };
-        let spelled = snake_case(key);
-        by_name(key)
-            .or_else(|| by_other_name(key))
-            .or_else(|| by_name(&spelled))
-            .or_else(|| by_other_name(&spelled))
+        parameter::find(self.parameters, self.offered, key)
     }
 
     fn offered_parameters(&self) -> impl Iterator<Item = &'static Parameter> {
@@ -77,7 +65,7 @@ impl Args {
 
     /// The sentences of an error about an unknown key, with the nearest parameter.
     fn describe_unknown(&self, key: &str) -> String {
-        let spelled = snake_case(key);
+        let spelled = parameter::snake_case(key);
         let mut offered = self.offered_parameters();
         let suggested = offered.find(|parameter| {
             parameter.is_suggested_for(key) || parameter.is_suggested_for(&spelled)
@@ -94,22 +82,4 @@ impl Args {
             None => format!("Unknown parameter '{key}'."),
         }
     }
-}
-
-/// The name in the spelling of the schemas: `startLine` and `start-line` become `start_line`.
-fn snake_case(name: &str) -> String {
-    let mut spelled = String::with_capacity(name.len() + 4);
-    let mut previous = None;
-    for char in name.chars() {
-        if char.is_ascii_uppercase() && previous.is_some_and(|char: char| char.is_ascii_lowercase())
-        {
-            spelled.push('_');
-        }
-        spelled.push(match char {
-            '-' => '_',
-            other => other.to_ascii_lowercase(),
-        });
-        previous = Some(char);
-    }
-    spelled
 }

@@ -229,3 +229,37 @@ fn deep_nesting_is_refused_without_recursion() {
         FdErrorKind::InvalidParameter
     );
 }
+
+/// Rules about arguments, and the fence, see every accepted spelling of a call as one.
+#[test]
+fn each_accepted_spelling_of_a_call_has_one_canonical_form() {
+    let cases = [
+        (
+            "fd_to_file",
+            r#"{"fd": "fd:1", "path": "/etc/x"}"#,
+            r#"{"fd":"fd:1","file_path":"/etc/x"}"#,
+        ),
+        (
+            "fd_to_file",
+            r#"{"descriptor": "fd:1", "outputFile": "a", "overwrite": "False", "page": null}"#,
+            r#"{"exist_ok":false,"fd":"fd:1","file_path":"a"}"#,
+        ),
+        (
+            "read_fd",
+            r#"{"fd": 1, "page": "2", "lines": [10, 40]}"#,
+            r#"{"fd":"1","lines":"10-40","page":2}"#,
+        ),
+        // What the tool refuses stays as it is.
+        (
+            "read_fd",
+            r#"{"page": "two", "colour": "red"}"#,
+            r#"{"colour":"red","page":"two"}"#,
+        ),
+    ];
+    for (tool, args, expected) in cases {
+        let tool = TOOL_SET.find(tool).unwrap();
+        let args: Map<String, Value> = serde_json::from_str(args).unwrap();
+        let expected: Map<String, Value> = serde_json::from_str(expected).unwrap();
+        assert_eq!(tool.canonical_arguments(&args), expected, "{args:?}");
+    }
+}

@@ -241,6 +241,16 @@ fn contradicting_arguments_are_refused() {
             "mode insert only",
         ),
         (
+            ",'mode':'overwrite','insert_at_line':1",
+            "invalid_parameter",
+            "mode insert only",
+        ),
+        (
+            ",'mode':'a','insert_at_line':1",
+            "invalid_parameter",
+            "mode insert only",
+        ),
+        (
             ",'mode':'insert','insert_at_line':0",
             "invalid_range",
             "count from 1",

@@ -117,6 +117,7 @@ pub(super) fn find(
         let (matches, extent) = match searched {
             Ok(searched) => searched,
             Err(SearchError::Unreadable(error)) => {
+                excerpts.withdraw(&excerpts_here);
                 unreadable.extend(
                     excerpts
                         .reserve_element()

@@ -110,6 +110,12 @@ impl Excerpts {
         std::mem::take(&mut self.excerpts)
     }
 
+    /// Takes back matches whose excerpts are not shown after all.
+    pub(super) fn withdraw(&mut self, excerpts: &[MatchExcerpt]) {
+        let matches: u64 = excerpts.iter().map(|excerpt| excerpt.count).sum();
+        self.shown -= matches;
+    }
+
     /// Reserves room for another enclosing element. Returns whether there was room.
     pub(super) fn reserve_element(&mut self) -> bool {
         let has_room = self.chars_left >= ELEMENT_CHARS;
@@ -200,4 +206,25 @@ impl Excerpts {
 /// is its base64 form.)
 fn is_line_feed(content: &Reader<'_>, byte: usize) -> Result<bool, Unreadable> {
     Ok(byte < content.shown_bytes()? && content.line_at(byte)? != content.line_at(byte + 1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_content::Content;
+
+    use super::*;
+
+    #[test]
+    fn matches_that_are_withdrawn_do_not_count_as_shown() {
+        let content = Content::new("a a\na\n");
+        let reader = content.unlimited_reader();
+        let mut excerpts = Excerpts::new(0, 1_000);
+        for at in [0, 2, 4] {
+            excerpts.push(&reader, 100, at..at + 1).unwrap();
+        }
+        let taken = excerpts.take_excerpts();
+        assert_eq!((taken.len(), excerpts.shown()), (2, 3));
+        excerpts.withdraw(&taken);
+        assert_eq!(excerpts.shown(), 0);
+    }
 }

@@ -4,23 +4,43 @@
 
 use serde_json::{Map, Value};
 
-use super::super::parameter::ParameterKind;
+use super::parameter::ParameterKind;
 
 /// The value of an argument, converted to the type of its parameter.
 #[derive(Debug)]
-pub(super) enum Arg {
+pub enum Arg {
+    /// A text.
     Text(String),
     /// An integer beyond 64 bits is clamped; it is out of every valid range anyway.
     Integer(i64),
+    /// `true` or `false`.
     Flag(bool),
+    /// A list.
     List(Vec<Value>),
     /// The first and the last number. The last is `None` for a range without an end.
     Range(i64, Option<i64>),
+    /// An object.
     Object(Map<String, Value>),
 }
 
+impl Arg {
+    /// The value as JSON, in the one spelling that all values with its meaning have.
+    pub(super) fn into_json(self) -> Value {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Integer(number) => number.into(),
+            Self::Flag(flag) => flag.into(),
+            Self::List(items) => items.into(),
+            Self::Range(first, None) => format!("{first}-").into(),
+            Self::Range(first, Some(last)) => format!("{first}-{last}").into(),
+            Self::Object(fields) => fields.into(),
+        }
+    }
+}
+
 /// Converts a value to the type of its parameter. `None` if it has another type.
-pub(super) fn convert(value: &Value, kind: ParameterKind) -> Option<Arg> {
+#[must_use]
+pub fn convert(value: &Value, kind: ParameterKind) -> Option<Arg> {
     match (kind, value) {
         (ParameterKind::Text | ParameterKind::Word, Value::String(text)) => {
             Some(Arg::Text(text.clone()))
