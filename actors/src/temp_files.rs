@@ -58,8 +58,8 @@ pub(crate) enum TempFilesMessage {
         root: Pid,
         result: Result<(), CommitError>,
     },
-    /// The root of a tree has ended, and all processes below it are being ended. The files of the
-    /// tree leave memory and stay in the store.
+    /// The root of a tree has ended, and all processes below it are being ended; or one of these has
+    /// ended. The files of the tree leave memory and stay in the store.
     TreeEnded { root: Pid },
 }
 
