@@ -176,10 +176,10 @@ fn how_to_answer(calls: &[HeldCall], store: Option<&Path>) -> Vec<String> {
         return lines;
     };
     let is_question = |call: &HeldCall| call.question.is_some();
-    let mut to_approve = calls
+    let to_approve = calls
         .iter()
-        .filter(|call| !is_question(call) && !is_speculative(call));
-    let approved = to_approve.next().map(|HeldCall { id, .. }| {
+        .find(|call| !is_question(call) && !is_speculative(call));
+    let approved = to_approve.map(|HeldCall { id, .. }| {
         format!(
             "Approve or refuse: dormouse approve {id} --store {store}, dormouse refuse {id} 'why' \
              --store {store}"
