@@ -15,7 +15,8 @@
 //! * An append that cannot be encoded, or that the store refuses, does not fail the other appends
 //!   of its commit.
 //! * The store is called on a blocking thread, never in a message handler.
-//! * Data that was written without a sync is synced at most one second later.
+//! * Data that was written without a sync is synced at most one second later. A sync that fails is
+//!   tried again a second later, unless the store accepts no further commits.
 
 mod commit;
 
@@ -219,6 +220,8 @@ pub(crate) struct JournalWriter {
     is_committing: bool,
     /// Whether written data waits for a sync.
     has_unsynced_writes: bool,
+    /// Whether a message is on its way that makes the next commit sync.
+    is_sync_scheduled: bool,
     /// Whether the next commit must sync.
     is_sync_due: bool,
     /// The final error of the store. All further appends fail with it.
@@ -252,6 +255,7 @@ impl Actor for CheckpointActor {
             queue: Vec::new(),
             is_committing: false,
             has_unsynced_writes: false,
+            is_sync_scheduled: false,
             is_sync_due: false,
             final_error: None,
             unreported_error: None,
@@ -271,7 +275,10 @@ impl Actor for CheckpointActor {
                 commit_result,
                 sync_level,
             } => writer.acknowledge_commit(commit_result, sync_level, &myself),
-            CheckpointMessage::Sync => writer.is_sync_due = writer.has_unsynced_writes,
+            CheckpointMessage::Sync => {
+                writer.is_sync_scheduled = false;
+                writer.is_sync_due = writer.has_unsynced_writes && writer.final_error.is_none();
+            }
             CheckpointMessage::MakeCheckpoint {
                 new_checkpoint,
                 checkpoints_in_use,
@@ -322,6 +329,7 @@ impl JournalWriter {
         CommitResult {
             results,
             unreported_error,
+            is_committed,
         }: CommitResult,
         sync_level: Option<SyncLevel>,
         myself: &ActorRef<CheckpointMessage>,
@@ -331,15 +339,14 @@ impl JournalWriter {
             tracing::error!(%error, "written data could not be synced");
             self.record_failure(&error);
             self.unreported_error.get_or_insert(error);
+            // Closing tries it once, and returns the error.
+            self.has_unsynced_writes &= self.close_replies.is_empty();
         }
         match sync_level {
-            Some(SyncLevel::Synced) => self.has_unsynced_writes = false,
-            Some(SyncLevel::Written) if !self.has_unsynced_writes => {
-                self.has_unsynced_writes = true;
-                // If the actor has stopped by then, closing has already synced the store.
-                myself.send_after(SYNC_AFTER, || CheckpointMessage::Sync);
-            }
-            Some(SyncLevel::Written) | None => {}
+            Some(SyncLevel::Synced) if is_committed => self.has_unsynced_writes = false,
+            // What earlier commits wrote is not synced by a commit that the store refused.
+            Some(SyncLevel::Synced) | None => {}
+            Some(SyncLevel::Written) => self.has_unsynced_writes = true,
         }
         for (acknowledge, result) in results {
             if let Err(error) = &result {
@@ -352,6 +359,10 @@ impl JournalWriter {
             for append in std::mem::take(&mut self.queue) {
                 (append.acknowledge)(Err(error.clone()));
             }
+        } else if self.has_unsynced_writes && !self.is_sync_scheduled {
+            self.is_sync_scheduled = true;
+            // If the actor has stopped by then, closing has already synced the store.
+            myself.send_after(SYNC_AFTER, || CheckpointMessage::Sync);
         }
     }
 

@@ -68,6 +68,8 @@ impl ContentCache {
             .filter_map(WeakContent::upgrade)
             .find(|content| content.reference() == reference);
         existing.unwrap_or_else(|| {
+            // A hash whose contents come and go has no entry for each of them.
+            entries.retain(|content| content.upgrade().is_some());
             let content = Content::on_disk(reference, self.blob_store.clone());
             content.use_clock(&self.access_clock);
             entries.push(content.downgrade());

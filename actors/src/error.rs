@@ -254,6 +254,15 @@ pub enum StartError {
         /// The length of the input.
         chars: usize,
     },
+    /// A part of the input of a process that starts later is not text.
+    #[error(
+        "the process cannot start: part {part} of its input is not UTF-8 text, and an input that \
+         comes at a later time is a text. Give the part as a preload of the program"
+    )]
+    NoteNotText {
+        /// The part, counted from 1.
+        part: usize,
+    },
 }
 
 /// Why a race between branches has no winner.

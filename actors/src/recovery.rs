@@ -1,6 +1,7 @@
 //! Rebuilds a process from its journal: the latest snapshot, then the facts after it. Contents are
 //! read on demand, except for the bundle of the program.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 
 use dormouse_kernel::journal::JournalTail;
@@ -14,6 +15,7 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use crate::checkpoint::LogRecord;
 use crate::context::KernelContext;
 use crate::ports::{Journal, Store, StoreError, Unreadable};
+use crate::process::tool_call::panic_text;
 
 /// Why a process cannot be rebuilt from its journal.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +52,14 @@ pub enum LoadError {
         pid: Pid,
         /// The cause.
         source: StateError,
+    },
+    /// Reading the journal panicked, which is a defect of the store or of the kernel.
+    #[error("the journal of process {pid} cannot be read: {reason}")]
+    Panicked {
+        /// The process.
+        pid: Pid,
+        /// The message of the panic.
+        reason: String,
     },
 }
 
@@ -112,8 +122,22 @@ pub(crate) enum LoadPurpose {
 }
 
 /// Loads the process as of fact `up_to` (`None`: its last fact). Reads the disk; costs the journal
-/// since the latest snapshot.
+/// since the latest snapshot. A panic is an error, since callers wait for the answer.
 pub(crate) fn load_process(
+    store: &dyn Store,
+    context: &KernelContext,
+    pid: Pid,
+    up_to: Option<FactNumber>,
+    purpose: LoadPurpose,
+) -> Result<Loaded, LoadError> {
+    let replaying = AssertUnwindSafe(|| replay_journal(store, context, pid, up_to, purpose));
+    catch_unwind(replaying).unwrap_or_else(|panic| {
+        let reason = panic_text(&*panic);
+        Err(LoadError::Panicked { pid, reason })
+    })
+}
+
+fn replay_journal(
     store: &dyn Store,
     context: &KernelContext,
     pid: Pid,

@@ -13,6 +13,7 @@ mod parts;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use dormouse_content::{Content, Unreadable};
@@ -27,6 +28,7 @@ use self::parts::LoadFilesError;
 use self::tree::{PreparedReply, TreeFiles};
 use crate::checkpoint::{self, CheckpointMessage, CommitError, LogRecord};
 use crate::content_cache::ContentCache;
+use crate::process::tool_call::panic_text;
 use crate::store_handle::StoreHandle;
 
 /// An operation on the files of a tree.
@@ -58,8 +60,8 @@ pub(crate) enum TempFilesMessage {
         root: Pid,
         result: Result<(), CommitError>,
     },
-    /// The root of a tree has ended, and all processes below it are being ended. The files of the
-    /// tree leave memory and stay in the store.
+    /// The root of a tree has ended, and all processes below it are being ended; or one of these has
+    /// ended. The files of the tree leave memory and stay in the store.
     TreeEnded { root: Pid },
 }
 
@@ -150,7 +152,10 @@ impl TempFileTrees {
         let myself = self.myself.clone();
         let content_cache = self.content_cache.clone();
         self.readers.spawn_blocking(move || {
-            let result = parts::load_files(&*store, &content_cache, root);
+            let loading = AssertUnwindSafe(|| parts::load_files(&*store, &content_cache, root));
+            // Requests wait for the answer.
+            let result = catch_unwind(loading)
+                .unwrap_or_else(|panic| Err(LoadFilesError::Panicked(panic_text(&*panic))));
             drop(store);
             // If the actor has stopped, no request waits for the result.
             let _ = myself.cast(TempFilesMessage::Loaded { root, result });

@@ -160,25 +160,44 @@ async fn record(
 
 /// What waits, and how to answer it, on standard error.
 pub(crate) fn print_how_to_answer(calls: &[HeldCall], store: Option<&Path>) {
+    for line in how_to_answer(calls, store) {
+        print_stderr(&line);
+    }
+}
+
+fn how_to_answer(calls: &[HeldCall], store: Option<&Path>) -> Vec<String> {
+    let mut lines = Vec::new();
     for call in calls {
-        print_stderr(&format!("waits for you: {}", one_line(&call_line(call))));
+        let whom = if is_speculative(call) { "" } else { " for you" };
+        lines.push(format!("waits{whom}: {}", one_line(&call_line(call))));
     }
     let Some(store) = store.map(Path::display) else {
-        return print_stderr("Nothing was saved: run with --store to approve and answer calls.");
+        lines.push("Nothing was saved: run with --store to approve and answer calls.".to_owned());
+        return lines;
     };
     let is_question = |call: &HeldCall| call.question.is_some();
-    if let Some(HeldCall { id, .. }) = calls.iter().find(|call| !is_question(call)) {
-        print_stderr(&format!(
-            "Approve or refuse: dormouse approve {id} --store {store}, dormouse refuse {id} \
-             'why' --store {store}"
-        ));
-    }
-    if let Some(HeldCall { id, .. }) = calls.iter().find(|call| is_question(call)) {
-        print_stderr(&format!(
-            "Answer: dormouse answer {id} 'the answer' --store {store}"
-        ));
-    }
-    print_stderr(&format!("Then: dormouse resume --store {store}"));
+    let to_approve = calls
+        .iter()
+        .find(|call| !is_question(call) && !is_speculative(call));
+    let approved = to_approve.map(|HeldCall { id, .. }| {
+        format!(
+            "Approve or refuse: dormouse approve {id} --store {store}, dormouse refuse {id} 'why' \
+             --store {store}"
+        )
+    });
+    let asked = calls.iter().find(|call| is_question(call));
+    let answered = asked.map(|HeldCall { id, .. }| {
+        format!("Answer: dormouse answer {id} 'the answer' --store {store}")
+    });
+    let has_hint = approved.is_some() || answered.is_some();
+    lines.extend(approved.into_iter().chain(answered));
+    lines.extend(has_hint.then(|| format!("Then: dormouse resume --store {store}")));
+    lines
+}
+
+/// Whether the call waits for the choice of its branch, which is not a verdict on the call.
+fn is_speculative(call: &HeldCall) -> bool {
+    matches!(call.reason, HoldReason::Speculation)
 }
 
 /// What a held call repeats, in one line; empty if it is held for another reason.
@@ -250,6 +269,55 @@ pub(crate) fn call_json(call: &HeldCall) -> Value {
     json!({
         "call": call.id.to_string(), "pid": call.id.pid.0, "tool": &*call.tool,
         "args": &*call.args, "rule": rule, "question": question, "repeats": repeats,
-        "since_ms": call.since_ms, "expires_ms": call.expires_ms,
+        "speculative": is_speculative(call), "since_ms": call.since_ms,
+        "expires_ms": call.expires_ms,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse::id::{CallId, Pid};
+
+    use super::*;
+
+    fn held(seq: u32, reason: HoldReason) -> HeldCall {
+        let call = CallId { epoch: 1, seq };
+        HeldCall {
+            id: ProcessCallId { pid: Pid(2), call },
+            tool: "write".into(),
+            args: "{}".into(),
+            reason,
+            question: None,
+            since_ms: 0,
+            expires_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_call_of_a_speculative_branch_is_not_proposed_for_approval() {
+        let rule = HoldReason::Rule {
+            rule: "write".into(),
+        };
+        let calls = [held(1, HoldReason::Speculation), held(2, rule)];
+        let store = Some(Path::new("s"));
+        let alone = how_to_answer(&calls[..1], store);
+        assert_eq!(
+            alone,
+            [
+                "waits: 2/1.1 write {} (of a speculative branch: it waits until its branch is chosen)"
+            ]
+        );
+        let both = how_to_answer(&calls, store);
+        assert_eq!(
+            both[1..],
+            [
+                "waits for you: 2/1.2 write {}",
+                "Approve or refuse: dormouse approve 2/1.2 --store s, dormouse refuse 2/1.2 'why' \
+                 --store s",
+                "Then: dormouse resume --store s",
+            ]
+        );
+        assert_eq!(call_json(&calls[0])["speculative"], true);
+        assert_eq!(call_json(&calls[1])["speculative"], false);
+    }
 }

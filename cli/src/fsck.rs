@@ -57,12 +57,14 @@ pub(crate) async fn run(args: Fsck) -> Result<ExitCode, Failure> {
         code = stop.next() => code,
     };
     progress.is_stopped.store(true, Ordering::Relaxed);
-    // A repair that has read the whole store continues to its end.
     let result = checking
         .await
         .map_err(|error| Failure::Run(error.to_string()))?;
-    let Err(Failure::Store(why)) = result else {
-        return result;
+    // A repair that has read the whole store continues to its end, and may fail.
+    let is_cut_short = progress.is_cut_short.load(Ordering::Relaxed);
+    let why = match result {
+        Err(Failure::Store(why)) if is_cut_short => why,
+        result => return result,
     };
     let bytes = progress.bytes.load(Ordering::Relaxed);
     terminal::print_stderr(&format!(
@@ -79,6 +81,8 @@ const MAX_SLEEP: Duration = Duration::from_millis(100);
 struct ReadProgress {
     bytes: AtomicU64,
     is_stopped: AtomicBool,
+    /// Whether a read was refused, so that the check is not complete.
+    is_cut_short: AtomicBool,
 }
 
 impl ReadProgress {
@@ -99,6 +103,7 @@ impl ReadProgress {
                 wait -= step;
             }
             if self.is_stopped.load(Ordering::Relaxed) {
+                self.is_cut_short.store(true, Ordering::Relaxed);
                 return ControlFlow::Break(());
             }
             self.bytes.fetch_add(bytes, Ordering::Relaxed);

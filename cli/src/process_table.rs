@@ -63,12 +63,20 @@ pub(crate) async fn process_lines(
     roots: &[Pid],
 ) -> Result<Vec<ProcessLine>, KernelError> {
     let processes = kernel.processes().await?;
+    let mut by_pid = BTreeMap::new();
+    let mut children: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+    for info in &processes {
+        by_pid.insert(info.row.pid, info);
+        if let Some(parent) = info.row.parent {
+            children.entry(parent).or_default().push(info.row.pid);
+        }
+    }
     let mut lines = Vec::with_capacity(processes.len());
     // A stack of processes whose lines are still to come. It is filled in reverse, so that the
     // first child is popped first.
     let mut stack: Vec<(usize, Pid)> = roots.iter().rev().map(|pid| (0, *pid)).collect();
     while let Some((depth, pid)) = stack.pop() {
-        let Some(info) = processes.iter().find(|info| info.row.pid == pid) else {
+        let Some(info) = by_pid.get(&pid) else {
             continue;
         };
         let view = match &info.view {
@@ -76,11 +84,8 @@ pub(crate) async fn process_lines(
             None => kernel.inspect(pid).await,
         };
         lines.push(ProcessLine::new(depth, info, view));
-        for child in processes.iter().rev() {
-            if child.row.parent == Some(pid) {
-                stack.push((depth + 1, child.row.pid));
-            }
-        }
+        let children = children.get(&pid).into_iter().flatten();
+        stack.extend(children.rev().map(|child| (depth + 1, *child)));
     }
     Ok(lines)
 }

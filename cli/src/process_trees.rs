@@ -141,6 +141,11 @@ impl Trees {
         Ok(roots.into_iter().collect())
     }
 
+    /// The roots of all trees.
+    pub(crate) fn roots(&self) -> Vec<Pid> {
+        self.roots.keys().copied().collect()
+    }
+
     /// The roots of all trees except `left_out`.
     fn roots_except(&self, left_out: &[Pid]) -> Vec<Pid> {
         self.roots
@@ -255,7 +260,7 @@ mod tests {
             process(4, None),
             process(5, Some(1)),
         ]);
-        assert_eq!(trees.roots_except(&[]), [Pid(2), Pid(4), Pid(5)]);
+        assert_eq!(trees.roots(), [Pid(2), Pid(4), Pid(5)]);
         assert_eq!(trees.roots_except(&[Pid(2)]), [Pid(4), Pid(5)]);
         assert_eq!(trees.living_members(&[Pid(2)]), [Pid(2), Pid(3)]);
     }

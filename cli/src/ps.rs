@@ -10,6 +10,7 @@ use crate::args::Store;
 use crate::failure::Failure;
 use crate::kernel_setup::open_read_only;
 use crate::process_table::{ProcessLine, process_lines};
+use crate::process_trees::Trees;
 use crate::terminal;
 
 /// `dormouse ps`
@@ -26,12 +27,7 @@ pub(crate) struct Ps {
 /// missing from the list.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
     let kernel = open_read_only(&args.store).await?;
-    let processes = kernel.processes().await?;
-    let roots: Vec<_> = processes
-        .iter()
-        .filter(|info| info.row.parent.is_none())
-        .map(|info| info.row.pid)
-        .collect();
+    let roots = Trees::new(kernel.processes().await?).roots();
     let lines = process_lines(&kernel, &roots).await?;
     let lost = kernel.losses().to_vec();
     kernel.shutdown().await?;

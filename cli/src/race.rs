@@ -215,9 +215,47 @@ fn loser_lines(loser: &Loser) -> Vec<String> {
 /// A loser as JSON. Scripts read it: `docs/speculation.md`.
 fn loser_json(loser: &Loser) -> Value {
     let candidate = loser.candidate.as_ref().map(|candidate| candidate.json());
+    let calls = loser.calls.iter().map(|call| {
+        let args = serde_json::from_str(&call.args);
+        let args: Value = args.unwrap_or_else(|_| (&*call.args).into());
+        json!({ "tool": &*call.tool, "args": args })
+    });
+    let calls: Vec<_> = calls.collect();
     let effects: Vec<_> = loser.effects.iter().map(effect_json).collect();
     json!({
         "event": "lost", "pid": loser.pid.0, "reason": loser.reason.to_string(),
-        "candidate": candidate, "effects": effects,
+        "candidate": candidate, "calls": calls, "effects": effects,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse::id::{CallId, Pid, ProcessCallId};
+    use dormouse::record::HoldReason;
+    use dormouse::{HeldCall, LossReason};
+
+    use super::*;
+
+    #[test]
+    fn a_loser_that_was_not_judged_lists_its_calls() {
+        let (pid, call) = (Pid(2), CallId { epoch: 1, seq: 1 });
+        let call = HeldCall {
+            id: ProcessCallId { pid, call },
+            tool: "publish".into(),
+            args: r#"{"version": "2.4"}"#.into(),
+            reason: HoldReason::Speculation,
+            question: None,
+            since_ms: 0,
+            expires_ms: None,
+        };
+        let loser = Loser {
+            pid,
+            reason: LossReason::Overtaken,
+            calls: vec![call],
+            candidate: None,
+            effects: Vec::new(),
+        };
+        let expected = json!([{ "tool": "publish", "args": { "version": "2.4" } }]);
+        assert_eq!(loser_json(&loser)["calls"], expected);
+    }
 }

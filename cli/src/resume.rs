@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::id::Pid;
-use dormouse::{Kernel, KernelError, ProcessError};
+use dormouse::{Kernel, KernelError, ProcessError, StoreFailure};
 
 use crate::args::{RunFlags, Store};
 use crate::event_printer::EventPrinter;
@@ -48,7 +48,7 @@ pub(crate) struct Resume {
 const MAX_INSPECTED: usize = 32;
 
 /// Resumes the chosen trees and runs them to their end. If all trees have ended, shows the newest
-/// result again. Exits with 3 if processes of the store may be missing.
+/// result again. Exits with 3 if processes of the store may be missing, or if one cannot be loaded.
 pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     let kernel = KernelSetup::on(&args.store)
         .run_flags(&args.flags)
@@ -92,6 +92,11 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
                 ));
             }
             chosen.retain(|root| !unjudged.contains(root));
+            if chosen.is_empty() {
+                return Err(Failure::Usage(
+                    "nothing is resumed: name the branches to resume".to_owned(),
+                ));
+            }
             chosen
         }
         pids => trees.roots_of(&kernel, pids).await?,
@@ -133,10 +138,21 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         .copied()
         .filter(|root| !asleep.contains(root))
         .collect();
+    let mut not_loaded = BTreeSet::new();
     for pid in trees.living_members(&to_run) {
-        kernel.resume(pid).await?;
+        match kernel.resume(pid).await {
+            // The others go on without it.
+            Err(KernelError::Store(StoreFailure::Load(why))) => {
+                print_stderr(&format!("process {pid} is not resumed: {why}"));
+                not_loaded.insert(pid);
+            }
+            resumed => drop(resumed?),
+        }
     }
-    continue_stopped(&kernel, &trees, &to_run, &args).await?;
+    let is_loaded = |pid: &Pid| !not_loaded.contains(pid);
+    let is_whole = |root: &Pid| trees.living_members(&[*root]).iter().all(is_loaded);
+    let whole: Vec<Pid> = to_run.into_iter().filter(is_whole).collect();
+    continue_stopped(&kernel, &trees, &whole, &args).await?;
     // If every chosen root has ended, their results are shown again.
     let roots_to_wait_for = if living_roots.is_empty() {
         chosen
@@ -155,8 +171,8 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     let code = run_to_end(kernel, roots, when_asleep, events, stop, store).await?;
     let code = report_losses(&losses, &args.store.folder, code);
     Ok(match loss {
-        Loss::New => ExitCode::from(3),
-        Loss::NoneOrAcknowledged => code,
+        Loss::NoneOrAcknowledged if not_loaded.is_empty() => code,
+        Loss::NoneOrAcknowledged | Loss::New => ExitCode::from(3),
     })
 }
 

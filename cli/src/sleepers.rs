@@ -90,6 +90,7 @@ pub(crate) async fn wait_for_sleepers(
     when_asleep: WhenAsleep,
 ) -> Result<Slept, Failure> {
     let roots: BTreeSet<Pid> = roots.iter().copied().collect();
+    let mut members = roots.clone();
     loop {
         let mut ended = Vec::new();
         let mut idle = Vec::new();
@@ -97,8 +98,9 @@ pub(crate) async fn wait_for_sleepers(
         let mut still_asleep = Sleepers::default();
         let mut next_alarm_ms = None;
         if !roots.is_empty() {
-            for info in kernel.processes().await? {
-                next_alarm_ms = earliest(next_alarm_ms, info.row.waiting.alarm_ms());
+            let processes = kernel.processes().await?;
+            next_alarm_ms = next_alarm_of(&mut members, &processes);
+            for info in processes {
                 if !roots.contains(&info.row.pid) {
                     continue;
                 }
@@ -131,6 +133,22 @@ pub(crate) async fn wait_for_sleepers(
     }
 }
 
+/// When the next alarm of these trees is due. `members` has their roots, and gets all processes
+/// below them; alarms of other trees, which may be held, fire in another run. `processes` are in the
+/// order of their pids, so that parents come before their children.
+fn next_alarm_of(members: &mut BTreeSet<Pid>, processes: &[ProcessInfo]) -> Option<u64> {
+    let mut next_alarm_ms = None;
+    for ProcessInfo { row, .. } in processes {
+        if row.parent.is_some_and(|parent| members.contains(&parent)) {
+            members.insert(row.pid);
+        }
+        if members.contains(&row.pid) {
+            next_alarm_ms = earliest(next_alarm_ms, row.waiting.alarm_ms());
+        }
+    }
+    next_alarm_ms
+}
+
 /// Whether nothing will happen for a process without an input.
 fn is_idle(info: &ProcessInfo) -> bool {
     let is_resting = matches!(info.status, "idle" | "hibernated" | "stopped" | "held");
@@ -147,4 +165,34 @@ pub(crate) fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse::process::{ProcessRow, Waiting};
+
+    use super::*;
+
+    #[test]
+    fn an_alarm_of_another_tree_is_not_waited_for() {
+        let process = |pid: u64, parent: Option<u64>, due_ms: u64| ProcessInfo {
+            row: ProcessRow {
+                parent: parent.map(Pid),
+                waiting: Waiting::Alarm { due_ms },
+                ..ProcessRow::started(Pid(pid), "p")
+            },
+            status: "held",
+            view: None,
+        };
+        let processes = [
+            process(1, None, 5),
+            process(2, None, 70),
+            process(3, Some(2), 50),
+            process(4, Some(1), 6),
+            process(5, Some(3), 60),
+        ];
+        let mut members = BTreeSet::from([Pid(2)]);
+        assert_eq!(next_alarm_of(&mut members, &processes), Some(50));
+        assert_eq!(members, BTreeSet::from([Pid(2), Pid(3), Pid(5)]));
+    }
 }

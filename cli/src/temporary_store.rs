@@ -39,12 +39,8 @@ impl TemporaryStore {
             .create(parent)?;
         delete_abandoned(parent)?;
         let folder = tempfile::tempdir_in(parent)?;
-        let lock = File::create_new(folder.path().join(LOCK_FILE))?;
-        lock.lock()?;
-        Ok(Self {
-            folder,
-            _lock: lock,
-        })
+        let _lock = lock_new(folder.path())?;
+        Ok(Self { folder, _lock })
     }
 
     /// Opens the store.
@@ -82,8 +78,16 @@ pub(crate) fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
     Some(folder.join("dormouse"))
 }
 
-/// Deletes the folders that no program has locked. One that is being made has no lock for a moment:
-/// it has no lock file either, and stays.
+/// Makes the lock file of a new folder. It gets its name once it is locked: a lock file without a
+/// lock is that of a program that was killed.
+fn lock_new(folder: &Path) -> io::Result<File> {
+    let lock = tempfile::NamedTempFile::new_in(folder)?;
+    lock.as_file().lock()?;
+    Ok(lock.persist(folder.join(LOCK_FILE))?)
+}
+
+/// Deletes the folders that no program has locked. One that is being made has no lock file yet, and
+/// stays.
 fn delete_abandoned(parent: &Path) -> io::Result<()> {
     for entry in fs::read_dir(parent)?.filter_map(Result::ok) {
         let Ok(lock) = File::open(entry.path().join(LOCK_FILE)) else {
@@ -116,5 +120,21 @@ mod tests {
         assert_eq!(folders(), 2);
         drop((living, second));
         assert_eq!(folders(), 0);
+    }
+
+    #[test]
+    fn programs_that_start_at_the_same_time_delete_no_folder_of_another() {
+        let parent = tempfile::tempdir().unwrap();
+        let start = || {
+            for _ in 0..200 {
+                let store = TemporaryStore::create(parent.path()).unwrap();
+                assert!(store.folder.path().join(LOCK_FILE).exists());
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(start);
+            }
+        });
     }
 }

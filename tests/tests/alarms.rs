@@ -12,6 +12,7 @@ use dormouse::model::Request;
 use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
+use dormouse::user_input::InputPart;
 use dormouse::{
     Event, Kernel, KernelBuilder, KernelError, NotFound, Position, Process, Recovery, StartError,
 };
@@ -286,6 +287,20 @@ async fn a_start_at_a_time_that_cannot_be_is_refused() {
     let refused = start.await.unwrap_err();
     let is_too_long = matches!(refused, KernelError::Start(StartError::NoteTooLong { .. }));
     assert!(is_too_long, "{refused}");
+    let parts = [
+        InputPart::text("look"),
+        InputPart::new("file:a.png", vec![0xff, 0xd8]),
+    ];
+    let start = kernel
+        .start(program(&kernel, ""))
+        .input(parts)
+        .at(SystemTime::now());
+    let refused = start.await.unwrap_err();
+    let is_not_text = matches!(
+        refused,
+        KernelError::Start(StartError::NoteNotText { part: 2 })
+    );
+    assert!(is_not_text, "{refused}");
     assert!(kernel.processes().await.unwrap().is_empty());
     // A time that is over is due at once, also in a kernel without a store.
     let past = SystemTime::UNIX_EPOCH;

@@ -4,7 +4,7 @@
 use std::future::IntoFuture;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dormouse::id::{Pid, ProcessCallId};
@@ -403,4 +403,64 @@ async fn a_call_expires_while_its_process_is_not_loaded() {
     );
     assert_eq!(runs.load(Ordering::SeqCst), 0);
     assert_eq!(held(&kernel, 0).await, []);
+}
+
+/// The call expires while the snapshot of its process is written: there is work to do again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_expires_on_the_way_to_hibernation_keeps_its_process_loaded() {
+    let runs: Arc<AtomicUsize> = Arc::default();
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let slow = is_slow.clone();
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| {
+        let is_commit = matches!(operation, Operation::Commit { .. });
+        if is_commit && slow.swap(false, Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_secs(3));
+        }
+        Fate::Pass
+    });
+    let builder = Kernel::open(store).model("m", writes()).tool(write(&runs));
+    let kernel = builder.build().await.unwrap();
+    let process = start(&kernel, &format!("{ASK_WRITE}ask_expires = \"2s\"\n")).await;
+    held(&kernel, 1).await;
+    is_slow.store(true, Ordering::SeqCst);
+    let hibernated = within(process.hibernate()).await;
+    assert!(
+        matches!(
+            hibernated,
+            Err(KernelError::Process(ProcessError::Pending { .. }))
+        ),
+        "{hibernated:?}"
+    );
+    let exit = within(process.wait()).await.unwrap();
+    assert!(
+        exit.message.contains("nobody answered within the time"),
+        "{exit:?}"
+    );
+}
+
+/// A panic of the store while a verdict is recorded is an error, and the next attempt succeeds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_whose_journal_panics_can_be_given_again() {
+    let inner = Arc::new(MemoryStore::new());
+    let runs: Arc<AtomicUsize> = Arc::default();
+    let builder = Kernel::open(inner.clone()).model("m", writes());
+    let kernel = builder.tool(write(&runs)).build().await.unwrap();
+    start(&kernel, ASK_WRITE).await;
+    let call = held(&kernel, 1).await[0].id;
+    within(kernel.shutdown()).await.unwrap();
+    let is_broken = AtomicBool::new(true);
+    let store = Faulty::new(inner, move |_, operation| match operation {
+        Operation::Journal if is_broken.swap(false, Ordering::SeqCst) => {
+            panic!("the index is broken")
+        }
+        _ => Fate::Pass,
+    });
+    let builder = Kernel::open(store).model("m", writes());
+    let kernel = builder.tool(write(&runs)).build().await.unwrap();
+    let refuse = || Verdict::Refuse { why: String::new() };
+    let error = within(kernel.record_verdict(call, refuse()))
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("the index is broken"), "{error}");
+    within(kernel.record_verdict(call, refuse())).await.unwrap();
 }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use dormouse::checkpoint::Scope;
@@ -16,7 +16,7 @@ use dormouse::ports::{Store, StoreError};
 use dormouse::process::{ExitStatus, ProcessRow};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{Kernel, KernelBuilder, KernelError, NotFound, Position, ProcessView, StoreFailure};
-use dormouse_tests::faulty::{Fate, Faulty, Operation};
+use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::pair::{TOOLS, answers, check_end, model, root_of, rows, swarm};
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, says, turn, within};
 
@@ -779,4 +779,42 @@ async fn a_process_whose_birth_is_on_its_way_is_forked_copied_and_inspected_once
     for process in processes.map(Result::unwrap) {
         assert_eq!(&*within(process.wait()).await.unwrap().message, "done");
     }
+}
+
+/// Who resumes a process of a branch that then cannot be made learns that there is no such process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_branch_that_is_not_made_is_answered() {
+    let is_full = Arc::new(AtomicBool::new(false));
+    let (commits, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (full, committing, going_on) = (is_full.clone(), commits.clone(), goes_on.clone());
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
+        Operation::Commit { .. } if full.swap(false, Ordering::SeqCst) => {
+            committing.wait();
+            going_on.wait();
+            Fate::Fail(disk_full())
+        }
+        _ => Fate::Pass,
+    });
+    let kernel = Kernel::open(store).build().await.unwrap();
+    let start = kernel.start(program(&kernel, "")).session();
+    let session = start.without_input().await.unwrap();
+    is_full.store(true, Ordering::SeqCst);
+    let branch = kernel.branch(session.pid(), FactNumber(0)).into_future();
+    let branching = tokio::spawn(branch);
+    let reached = tokio::task::spawn_blocking(move || commits.wait());
+    within(reached).await.unwrap();
+    let mut resuming = Box::pin(kernel.resume(Pid(2)));
+    let waits = tokio::time::timeout(Duration::from_millis(50), &mut resuming).await;
+    assert!(waits.is_err(), "its birth is not durable yet");
+    let released = tokio::task::spawn_blocking(move || goes_on.wait());
+    within(released).await.unwrap();
+    let resumed = within(resuming).await;
+    assert!(
+        matches!(
+            resumed,
+            Err(KernelError::NotFound(NotFound::Process(Pid(2))))
+        ),
+        "{resumed:?}"
+    );
+    assert!(within(branching).await.unwrap().is_err());
 }

@@ -1,6 +1,8 @@
 //! How far a commit has come before a kernel goes on, by its setting.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dormouse::model::Request;
 use dormouse::ports::{Model, StoreError, SyncLevel};
@@ -104,6 +106,51 @@ async fn what_was_only_written_is_synced_a_second_later() {
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     let after = commits.taken();
     assert_eq!(after, [(0, SyncLevel::Synced)], "once, and only once");
+}
+
+/// A commit that would have synced what was only written before it is refused: that is synced a
+/// second later, or by the shutdown.
+#[tokio::test(start_paused = true)]
+async fn what_was_written_before_a_refused_commit_is_synced_all_the_same() {
+    for is_late in [true, false] {
+        let (commits, is_full) = (Commits::default(), Arc::new(AtomicBool::new(false)));
+        let refuses = is_full.clone();
+        let store = Faulty::new(
+            commits.of(Arc::default()),
+            move |_, operation| match operation {
+                Operation::Commit { entries: 1.., .. } if refuses.load(Ordering::SeqCst) => {
+                    Fate::Fail(disk_full())
+                }
+                _ => Fate::Pass,
+            },
+        );
+        let kernel = Kernel::open(store)
+            .durability(Durability::EveryTurn)
+            .build()
+            .await
+            .unwrap();
+        let start = || kernel.start(program(&kernel, "")).session().without_input();
+        let session = start().await.unwrap();
+        commits.taken();
+        session.open("note", "what was noted", None).await.unwrap();
+        let written = commits.taken();
+        assert!(
+            !written.is_empty()
+                && written
+                    .iter()
+                    .all(|(_, sync_level)| *sync_level == SyncLevel::Written),
+            "{written:?}"
+        );
+        is_full.store(true, Ordering::SeqCst);
+        assert!(start().await.is_err(), "the birth is refused");
+        if is_late {
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+        } else {
+            kernel.shutdown().await.unwrap();
+        }
+        let synced = commits.taken();
+        assert_eq!(synced, [(0, SyncLevel::Synced)], "late: {is_late}");
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use dormouse::store::MemoryStore;
 use dormouse::{Event, Kernel, KernelError, ProcessError};
 use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::swarm::{self, Held, Ledger, Line, Snapshots};
-use dormouse_tests::{PATIENCE, within};
+use dormouse_tests::{PATIENCE, program, within};
 use futures_util::StreamExt;
 
 /// Runs that wait beside each other.
@@ -177,4 +177,20 @@ fn was_told(store: &MemoryStore) -> bool {
         let journal = store.journal(row.pid, None).unwrap();
         tells(&journal.image) || journal.facts.iter().any(|fact| tells(fact))
     })
+}
+
+/// What waits for the commit is answered, as is what comes after it, and the shutdown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_panics_in_a_commit_has_failed() {
+    let store = Faulty::new(MemoryStore::new(), |_, operation| match operation {
+        Operation::Commit { .. } => panic!("the disk is on fire"),
+        _ => Fate::Pass,
+    });
+    let kernel = Kernel::open(store).build().await.unwrap();
+    for _ in 0..2 {
+        let start = kernel.start(program(&kernel, "")).session();
+        let error = within(start.without_input()).await.unwrap_err();
+        assert!(error.to_string().contains("the disk is on fire"), "{error}");
+    }
+    within(kernel.shutdown()).await.unwrap();
 }

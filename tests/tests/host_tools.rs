@@ -189,6 +189,13 @@ async fn permitted_files_are_read_and_listed_and_no_others() {
     assert!(all.starts_with(".hidden  1\n"), "{all}");
     let (empty, _) = call(&process, "list_dir", r#"{"path": "docs/deep"}"#).await;
     assert_eq!(empty, "docs/deep is empty.");
+    std::fs::write(at("docs/deep/.kept"), "").unwrap();
+    let (hidden, _) = call(&process, "list_dir", r#"{"path": "docs/deep"}"#).await;
+    assert_eq!(
+        hidden,
+        "docs/deep has nothing but entries whose names begin with a dot: 1. With `all` they are \
+         listed."
+    );
     assert_eq!(
         call(&process, "read_file", r#"{"file_path": "docs/a.txt"}"#).await,
         ("one\ntwo\n".to_owned(), false)

@@ -2,8 +2,8 @@
 //! earlier host's calls.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 use dormouse::id::Pid;
 use dormouse::model::Request;
@@ -11,7 +11,7 @@ use dormouse::ports::{Batch, Store, WriteOp};
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, StoreFailure};
-use dormouse_tests::faulty::Faulty;
+use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::{FnModel, Gate, Requests, asks, program, results, says, turn, within};
 
 const TOOL: &str = "[tools]\nenabled = [\"tool\", \"read_fd\", \"list\"]\n[[tools.command]]\nname \
@@ -310,4 +310,56 @@ async fn a_full_disk_stops_a_process_by_name_and_it_goes_on_when_there_is_room()
             "{commits}: the kernel lives"
         );
     }
+}
+
+/// An earlier owner may commit until the store is claimed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_earlier_owner_commits_before_the_claim_is_listed() {
+    let inner = Arc::new(MemoryStore::new());
+    let earlier = Kernel::open(inner.clone()).build().await.unwrap();
+    let (claims, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (claiming, going_on) = (claims.clone(), goes_on.clone());
+    let store = Faulty::new(inner, move |_, operation| {
+        if operation == Operation::Claim {
+            claiming.wait();
+            going_on.wait();
+        }
+        Fate::Pass
+    });
+    let start = async {
+        tokio::task::spawn_blocking(move || claims.wait())
+            .await
+            .unwrap();
+        let start = earlier.start(program(&earlier, "")).session();
+        let session = start.without_input().await.unwrap();
+        tokio::task::spawn_blocking(move || goes_on.wait())
+            .await
+            .unwrap();
+        session.pid()
+    };
+    let (kernel, pid) = tokio::join!(within(Kernel::open(store).build()), within(start));
+    let listed = kernel.unwrap().processes().await.unwrap();
+    let listed: Vec<_> = listed.iter().map(|info| info.row.pid).collect();
+    assert_eq!(listed, [pid]);
+}
+
+/// A panic in the store is the answer for who waits for the process, which can be resumed again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_whose_journal_panics_stays_held() {
+    let inner = Arc::new(MemoryStore::new());
+    let kernel = Kernel::open(inner.clone()).build().await.unwrap();
+    let start = kernel.start(program(&kernel, "")).session();
+    let pid = start.without_input().await.unwrap().pid();
+    within(kernel.shutdown()).await.unwrap();
+    let is_broken = AtomicBool::new(true);
+    let store = Faulty::new(inner, move |_, operation| match operation {
+        Operation::Journal if is_broken.swap(false, Ordering::SeqCst) => {
+            panic!("the index is broken")
+        }
+        _ => Fate::Pass,
+    });
+    let kernel = Kernel::open(store).build().await.unwrap();
+    let error = within(kernel.resume(pid)).await.unwrap_err();
+    assert!(error.to_string().contains("the index is broken"), "{error}");
+    within(kernel.resume(pid)).await.unwrap();
 }

@@ -3,8 +3,8 @@
 
 use std::future::IntoFuture;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use dormouse::id::{FactNumber, Pid};
@@ -14,11 +14,12 @@ use dormouse::ports::{Model, Tool};
 use dormouse::process::ExitStatus;
 use dormouse::program::ValueSchema;
 use dormouse::record::{HoldReason, Speculation};
-use dormouse::store::LogStore;
+use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{
     Budget, Candidate, FnTool, JudgeError, Judgement, Kernel, KernelBuilder, KernelError,
     LossReason, Process, RaceError, RacePolicy, RaceResult, Recovery,
 };
+use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, says, within};
 use serde_json::{Value, json};
 
@@ -584,4 +585,85 @@ async fn a_branch_without_a_race_does_not_run_when_the_store_is_opened() {
     // One that is named runs.
     within(kernel.resume(branch.pid())).await.unwrap();
     until_asked(&["branch"]).await;
+}
+
+/// What fails for a loser after the choice is its reason: the winner acts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_race_is_won_also_if_the_effects_of_a_loser_cannot_be_read() {
+    let (lines, is_broken) = (Written::default(), Arc::new(AtomicBool::new(false)));
+    let broken = is_broken.clone();
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
+        Operation::Journal if broken.load(Ordering::SeqCst) => Fate::Fail(disk_full()),
+        _ => Fate::Pass,
+    });
+    let builder = Kernel::open(store).model("m", model());
+    let kernel = builder.tool(append(&lines)).build().await.unwrap();
+    let start = kernel.start(program(&kernel, WRITE)).session();
+    let session = start.without_input().await.unwrap();
+    within(session.turn("hello")).await.unwrap();
+    let judged = AtomicUsize::new(0);
+    let judge = move |candidate: Candidate| {
+        // Both have come to rest: nothing but the list of effects reads a journal from now on.
+        if judged.fetch_add(1, Ordering::SeqCst) == 1 {
+            is_broken.store(true, Ordering::SeqCst);
+        }
+        std::future::ready(Ok(Judgement::score(f64::from(candidate.branch))))
+    };
+    let race = kernel.race(session.pid(), dormouse::Position::Now, 2);
+    let race = race.inputs(appends(2)).judge(judge);
+    let result = within(race.policy(RacePolicy::BestOf).into_future())
+        .await
+        .unwrap();
+    assert_eq!(result.candidate.branch, 2);
+    let reasons: Vec<_> = result.losers.iter().map(|loser| &loser.reason).collect();
+    assert!(
+        matches!(&reasons[..], [LossReason::Failed(why)] if why.contains("append")),
+        "{reasons:?}"
+    );
+    within(result.winner.wait_for(|view| view.is_idle()))
+        .await
+        .unwrap();
+    assert_eq!(written(&lines), ["2"]);
+}
+
+/// A race that is dropped while a branch is made ends that one too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_is_made_when_its_race_is_dropped_is_ended() {
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let (commits, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (slow, committing, going_on) = (is_slow.clone(), commits.clone(), goes_on.clone());
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| {
+        let is_commit = matches!(operation, Operation::Commit { .. });
+        if is_commit && slow.swap(false, Ordering::SeqCst) {
+            committing.wait();
+            going_on.wait();
+        }
+        Fate::Pass
+    });
+    let kernel = Kernel::open(store).model("m", model()).build().await;
+    let kernel = kernel.unwrap();
+    let start = kernel.start(program(&kernel, "")).session();
+    let session = start.without_input().await.unwrap();
+    is_slow.store(true, Ordering::SeqCst);
+    let race = kernel.race(session.pid(), FactNumber(0), 1).into_future();
+    let racing = tokio::spawn(race);
+    let reached = tokio::task::spawn_blocking(move || commits.wait());
+    within(reached).await.unwrap();
+    racing.abort();
+    assert!(within(racing).await.unwrap_err().is_cancelled());
+    let released = tokio::task::spawn_blocking(move || goes_on.wait());
+    within(released).await.unwrap();
+    let ended = async {
+        while !kernel
+            .processes()
+            .await
+            .unwrap()
+            .iter()
+            .any(|info| info.row.pid == Pid(2) && info.row.exit.is_some())
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(ended).await;
+    assert_eq!(living(&kernel).await, [session.pid()]);
 }

@@ -3,17 +3,18 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dormouse::command::Command;
 use dormouse::file::{FileError, FileErrorKind, FileWrite};
 use dormouse::model::Request;
-use dormouse::ports::{Host, NoHost, Tool};
+use dormouse::ports::{Host, NoHost, StoreError, Tool};
 use dormouse::process::ExitStatus;
 use dormouse::store::MemoryStore;
 use dormouse::{Kernel, KernelError, Process, ProcessError, ProcessView};
+use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, results, says};
 use futures_util::future::{BoxFuture, FutureExt};
 
@@ -203,4 +204,47 @@ async fn what_is_said_to_a_process_while_it_is_restarted_is_not_lost() {
     assert!(heard.contains("more"), "{heard}");
     process.wait_for(ProcessView::is_idle).await.unwrap();
     check_histories(&requests);
+}
+
+/// The store fails while a process waits for its restart: it is held, and not loaded again.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_stopped_before_its_restart_stays_held() {
+    let (is_gone, reads) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let (gone, read) = (is_gone.clone(), reads.clone());
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
+        Operation::Commit { .. } if gone.load(Ordering::SeqCst) => {
+            Fate::Fail(StoreError::Failed("the disk is gone".to_owned()))
+        }
+        Operation::Journal => {
+            read.fetch_add(1, Ordering::SeqCst);
+            Fate::Pass
+        }
+        _ => Fate::Pass,
+    });
+    let asked = Arc::new(AtomicUsize::new(0));
+    let host = Faulting {
+        faults: |_| true,
+        asked: asked.clone(),
+    };
+    let model = FnModel(|_: Request| std::future::ready(Ok(asks(&[("fd_to_file", WRITE)]))));
+    let kernel = Kernel::open(store)
+        .host(host)
+        .model("m", model)
+        .build()
+        .await
+        .unwrap();
+    let (faulting, other) = (session(&kernel).await, session(&kernel).await);
+    faulting.input("go").await.unwrap();
+    while asked.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    is_gone.store(true, Ordering::SeqCst);
+    assert!(other.input("go").await.is_err(), "it is not durable");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(reads.load(Ordering::SeqCst), 0, "it is not loaded again");
+    let listed = kernel.processes().await.unwrap();
+    assert!(listed.iter().all(|info| info.status == "held"));
 }

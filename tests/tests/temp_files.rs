@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dormouse::id::Pid;
 use dormouse::model::{Reply, Request};
@@ -13,7 +14,7 @@ use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::tool::Access;
 use dormouse::{FnTool, Kernel, KernelBuilder, Process};
-use dormouse_tests::faulty::Faulty;
+use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, program, results, says, within,
 };
@@ -516,4 +517,24 @@ async fn whatever_commit_was_the_last_nothing_is_lost_and_nothing_is_done_twice(
         crashes > 15,
         "{crashes} crashes are fewer than the run has commits"
     );
+}
+
+/// A panic of the store while the files of a tree are read is an answer, and the next request reads
+/// them again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_whose_read_panics_are_unavailable_and_read_again() {
+    let is_broken = AtomicBool::new(true);
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
+        Operation::TempFiles if is_broken.swap(false, Ordering::SeqCst) => {
+            panic!("the index is broken")
+        }
+        _ => Fate::Pass,
+    });
+    let kernel = Kernel::open(store).build().await.unwrap();
+    let session = session(&kernel, TOOLS).await;
+    let create = async || call(&session, "create_temp_file", json!({ "content": "x" })).await;
+    let refused = create().await;
+    assert!(refused.contains("the index is broken"), "{refused}");
+    let created = create().await;
+    assert!(created.contains("temp:1"), "{created}");
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::id::Pid;
 use dormouse::model::Request;
-use dormouse::ports::{Host, OffersTo, OutputSink, ToolError, ToolServers};
+use dormouse::ports::{Host, OffersTo, OutputSink, ServerAnswer, ToolError, ToolServers};
 use dormouse::process::ExitStatus;
 use dormouse::server::{OfferedTool, Server};
 use dormouse::store::LogStore;
@@ -18,6 +18,7 @@ use dormouse_tests::{
     FnModel, Gate, Requests, asks, events_until, program, results, says, turn, within,
 };
 use futures_util::future::{BoxFuture, FutureExt};
+use serde_json::{Value, json};
 
 /// Servers that offer what they are told to, by their names; one that is not known cannot be
 /// reached.
@@ -27,6 +28,8 @@ struct Servers {
     calls: Arc<Mutex<Vec<String>>>,
     /// The trees whose tools were listed: their roots, or 0 for a tree that is not created yet.
     listed_for: Arc<Mutex<Vec<u64>>>,
+    /// The requests beyond calls, each with the root of the tree that it is for.
+    requests: Arc<Mutex<Vec<(String, u64)>>>,
     /// Stands in the way of whoever asks what is offered, or not.
     asked: Option<Gate>,
     closed: Arc<Mutex<usize>>,
@@ -50,6 +53,11 @@ impl Servers {
 
     fn calls(&self) -> Vec<String> {
         self.calls.lock().unwrap().clone()
+    }
+
+    fn note(&self, method: &str, root: Pid) {
+        let request = (method.to_owned(), root.0);
+        self.requests.lock().unwrap().push(request);
     }
 }
 
@@ -97,6 +105,33 @@ impl ToolServers for Servers {
             Ok(())
         }
         .boxed()
+    }
+
+    fn introduction(
+        &self,
+        _host: &Arc<dyn Host>,
+        _server: &Arc<Server>,
+        root: Pid,
+    ) -> BoxFuture<'static, Result<Value, ToolError>> {
+        self.note("initialize", root);
+        std::future::ready(Ok(Value::Null)).boxed()
+    }
+
+    fn request(
+        &self,
+        _host: &Arc<dyn Host>,
+        _server: &Arc<Server>,
+        root: Pid,
+        method: &str,
+        _params: Value,
+    ) -> BoxFuture<'static, ServerAnswer> {
+        self.note(method, root);
+        std::future::ready(Ok(Value::Null)).boxed()
+    }
+
+    fn notify(&self, root: Pid, method: &str, _params: Value) -> BoxFuture<'static, ()> {
+        self.note(method, root);
+        std::future::ready(()).boxed()
     }
 
     fn end_tree(&self, _root: Pid) -> BoxFuture<'static, ()> {
@@ -309,4 +344,41 @@ async fn giving_up_a_spawn_ends_the_asking_of_servers() {
         1,
         "no child is born"
     );
+}
+
+/// Connections are those of trees, so what is asked through a child is asked for its root.
+#[tokio::test]
+async fn a_request_through_a_child_is_one_of_its_tree() {
+    let (folder, gate) = (family(), Gate::default());
+    let host = LocalHost::new(Permissions::none().allow_read("."), folder.path()).unwrap();
+    let servers = Servers::default().offer("s", &[("a", "first")]);
+    let stands = gate.clone();
+    let model = FnModel(move |request: Request| {
+        let gate = stands.clone();
+        async move {
+            if &*request.program == "main" {
+                let args = r#"{"program_name": "child", "query": "look"}"#;
+                return Ok(asks(&[("spawn", args)]));
+            }
+            gate.pass().await;
+            Ok(says("done"))
+        }
+    });
+    let builder = Kernel::builder().model("m", model).host(host);
+    let kernel = builder.tool_servers(servers.clone()).build().await.unwrap();
+    let main = kernel.load(folder.path().join("main.toml")).unwrap();
+    kernel.start(main.program).input("go").await.unwrap();
+    within(gate.entered()).await;
+    let child = kernel.process(Pid(2)).await.unwrap();
+    let server = child.view().unwrap().program.servers()[0].server.clone();
+    child.server_introduction(&server).await.unwrap();
+    let listed = child.request_server(&server, "prompts/list", json!({}));
+    listed.await.unwrap();
+    child.notify_servers("notifications/x", json!({})).await;
+    // Its conversation has begun, so its tools stay; the list is asked for.
+    let _ = child.update_mcp_tools().await;
+    let requests = servers.requests.lock().unwrap().clone();
+    let methods = ["initialize", "prompts/list", "notifications/x"];
+    assert_eq!(requests, methods.map(|method| (method.to_owned(), 1)));
+    assert_eq!(*servers.listed_for.lock().unwrap(), [1, 1]);
 }

@@ -1,6 +1,7 @@
 //! Encodes the appends of one commit (the lists of records that callers handed to the checkpoint
 //! actor), and commits them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use dormouse_content::Content;
@@ -14,6 +15,7 @@ use super::{
 };
 use crate::clock::now_ms;
 use crate::ports::{Batch, OwnerToken, Store, StoreError, SyncLevel, WriteOp};
+use crate::process::tool_call::panic_text;
 
 /// The result of a commit.
 pub(crate) struct CommitResult {
@@ -21,6 +23,9 @@ pub(crate) struct CommitResult {
     pub(super) results: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
     /// The error of the commit, if none of its appends has records and can report the error.
     pub(super) unreported_error: Option<CommitError>,
+    /// Whether the store accepted the commit. Everything that was written before it is then as
+    /// durable as the commit was to be.
+    pub(super) is_committed: bool,
 }
 
 /// Commits the batch. Returns its result, and the contents that are durable now.
@@ -68,7 +73,8 @@ pub(super) fn commit_batch(
     // An append without records only waits for those before it, and reports no error.
     let is_reported = appends.iter().any(|append| append.op_count > 0);
     let unreported_error = commit_result.clone().err().filter(|_| !is_reported);
-    if commit_result.is_err() {
+    let is_committed = commit_result.is_ok();
+    if !is_committed {
         contents.clear();
     }
     let mut results = Vec::with_capacity(appends.len());
@@ -81,6 +87,7 @@ pub(super) fn commit_batch(
     let commit_result = CommitResult {
         results,
         unreported_error,
+        is_committed,
     };
     (commit_result, contents)
 }
@@ -113,7 +120,8 @@ impl EncodedBatch {
         appends: &mut [EncodedAppend],
         sync_level: SyncLevel,
     ) -> Result<(), StoreError> {
-        match store.commit(
+        match commit_to_store(
+            store,
             owner,
             Batch {
                 ops: &self.ops,
@@ -132,7 +140,8 @@ impl EncodedBatch {
                 self.commit_each(store, owner, appends);
                 // The appends that succeeded were only written. This empty batch makes them as
                 // durable as the whole batch would have been.
-                store.commit(
+                commit_to_store(
+                    store,
                     owner,
                     Batch {
                         ops: &[],
@@ -159,7 +168,7 @@ impl EncodedBatch {
                 at_ms: now_ms(),
                 sync_level: SyncLevel::Written,
             };
-            match store.commit(owner, batch) {
+            match commit_to_store(store, owner, batch) {
                 Ok(()) => self.contents.extend(contents),
                 Err(error) => {
                     contents.for_each(drop);
@@ -168,6 +177,16 @@ impl EncodedBatch {
             }
         }
     }
+}
+
+/// Commits to the store. One that panics has failed for good: what it has written is not known.
+fn commit_to_store(
+    store: &dyn Store,
+    owner: OwnerToken,
+    batch: Batch<'_>,
+) -> Result<(), StoreError> {
+    catch_unwind(AssertUnwindSafe(|| store.commit(owner, batch)))
+        .unwrap_or_else(|panic| Err(StoreError::Failed(panic_text(&*panic))))
 }
 
 /// Whether the store refused this batch only and still accepts others.

@@ -96,6 +96,17 @@ fn a_content_is_counted_once_while_it_has_an_owner() {
 }
 
 #[test]
+fn a_content_that_comes_and_goes_has_one_entry() {
+    let fixture = Fixture::new(None);
+    let reference = fixture.insert_durable(text(1)).reference();
+    for _ in 0..10 {
+        drop(fixture.content_cache.content(reference));
+    }
+    let accounting = fixture.content_cache.lock();
+    assert_eq!(accounting.contents[&reference.hash].len(), 1);
+}
+
+#[test]
 fn the_least_recently_read_contents_are_evicted_and_stay_readable() {
     let fixture = Fixture::new(Some(12_000));
     let mut contents: Vec<_> = (0..10)

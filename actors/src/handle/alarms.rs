@@ -31,7 +31,7 @@ impl FirstAlarm {
     /// Gives the alarm to a new process, with its input as the note.
     ///
     /// # Errors
-    /// [`StartError::Schedule`], [`StartError::NoteTooLong`].
+    /// [`StartError::Schedule`], [`StartError::NoteTooLong`], [`StartError::NoteNotText`].
     pub(super) fn set_in(
         self,
         image: &mut Image,
@@ -57,10 +57,11 @@ impl FirstAlarm {
 /// The text of an input, as the note of an alarm.
 fn note_of(input: Option<&UserInput>) -> Result<Arc<str>, StartError> {
     let parts = input.map(|input| &input.parts[..]).unwrap_or_default();
-    let texts: Vec<_> = parts
-        .iter()
-        .map(|part| String::from_utf8_lossy(&part.bytes))
-        .collect();
+    let mut texts = Vec::new();
+    for (part, content) in (1..).zip(parts) {
+        let text = std::str::from_utf8(&content.bytes);
+        texts.push(text.map_err(|_| StartError::NoteNotText { part })?);
+    }
     let note = texts.join("\n\n");
     match note.chars().count() {
         0..=MAX_NOTE_CHARS => Ok(note.into()),

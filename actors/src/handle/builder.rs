@@ -394,17 +394,23 @@ impl KernelBuilder {
         };
         let recovery = self.recovery.clone();
         let claim = move || -> Result<ClaimedStore, KernelError> {
+            // First, since an earlier owner can commit until then.
+            let owner = match store.claim() {
+                Err(StoreError::ReadOnly { .. }) => None,
+                claimed => Some(claimed?),
+            };
             let listing = store.processes()?;
             let last_checkpoint_id = store.last_checkpoint()?;
             listing.losses.iter().for_each(
                 |lost| tracing::error!(%lost, "not all processes of the store can be listed"),
             );
-            let (owner, resumed_pids) = match store.claim() {
-                // On a read-only store the kernel only serves inspection: no process runs, and
-                // writes are refused.
-                Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
-                claimed => (claimed?, recovery.select_pids(&listing.rows)),
+            // On a read-only store the kernel only serves inspection: no process runs, and writes
+            // are refused.
+            let resumed_pids = match owner {
+                Some(_) => recovery.select_pids(&listing.rows),
+                None => Vec::new(),
             };
+            let owner = owner.unwrap_or(OwnerToken(0));
             let losses = listing.losses.clone();
             let acknowledged_losses = listing.acknowledged_losses.clone();
             let table = ProcessTable::new(listing, inbox_capacity);

@@ -140,19 +140,22 @@ enum HiddenEntries {
 
 fn list_dir(host: &dyn Host, path: &str, hidden: HiddenEntries) -> Result<String, ToolError> {
     let Listing { entries, left_out } = host.list(Path::new(path)).map_err(to_tool_error)?;
-    let listed = entries
-        .iter()
-        .filter(|entry| hidden == HiddenEntries::Listed || !entry.name.starts_with('.'));
-    let mut lines: Vec<_> = listed.map(format_entry).collect();
+    let is_listed =
+        |entry: &&DirEntry| hidden == HiddenEntries::Listed || !entry.name.starts_with('.');
+    let mut lines: Vec<_> = entries.iter().filter(is_listed).map(format_entry).collect();
+    let hidden_count = entries.len() - lines.len();
     if left_out > 0 {
         lines.push(format!(
             "({left_out} more are not listed: the directory has too many entries.)"
         ));
     }
-    Ok(if lines.is_empty() {
-        format!("{path} is empty.")
-    } else {
-        lines.join("\n") + "\n"
+    Ok(match (lines.is_empty(), hidden_count) {
+        (true, 0) => format!("{path} is empty."),
+        (true, _) => format!(
+            "{path} has nothing but entries whose names begin with a dot: {hidden_count}. With `all` \
+             they are listed."
+        ),
+        (false, _) => lines.join("\n") + "\n",
     })
 }
 

@@ -254,6 +254,8 @@ impl Race {
         Ok((checkpoint.id.into(), Some(temporary)))
     }
 
+    /// Makes a branch, with a guard that ends it. That happens in a task of its own: the branch gets
+    /// its guard also if this future is dropped while the branch is made.
     async fn make(
         &self,
         (pid, at): (Pid, Position),
@@ -265,9 +267,12 @@ impl Race {
         if let Some(effects) = self.effects {
             branch = branch.effects(effects);
         }
-        let contender = Contender::new(branch.await?).await?;
-        let guard = contender.guard();
-        Ok((contender, guard))
+        let making = async move {
+            let contender = Contender::new(branch.await?).await?;
+            let guard = contender.guard();
+            Ok::<_, KernelError>((contender, guard))
+        };
+        tokio::spawn(making).await?
     }
 
     /// Runs and judges branches concurrently, and returns them in the order in which they were
@@ -348,26 +353,26 @@ impl Race {
     /// Chooses the winner among the branches that were kept, and ends the others.
     async fn finish(
         &self,
-        kept: Vec<Judged>,
+        mut kept: Vec<Judged>,
         mut losers: Vec<Loser>,
     ) -> Result<RaceResult, KernelError> {
         let judgements: Vec<_> = kept.iter().map(Judged::judgement).collect();
-        let winner = race::winner(&judgements);
         let mut won = None;
-        for (at, mut judged) in kept.into_iter().enumerate() {
-            if Some(at) != winner {
-                let reason = LossReason::of(&judged.outcome);
-                losers.push(self.end(judged, reason).await?);
-                continue;
-            }
+        if let Some(at) = race::winner(&judgements) {
+            let mut winner = kept.remove(at);
             // The choice comes before the end of the original: if the host stops in between, both
             // are there, never neither.
-            judged.contender.process.choose().await?;
-            judged.guard.release();
-            won = judged
-                .outcome
-                .ok()
-                .map(|outcome| (judged.contender.process, outcome));
+            winner.contender.process.choose().await?;
+            winner.guard.release();
+            let process = winner.contender.process;
+            won = winner.outcome.ok().map(|outcome| (process, outcome));
+        }
+        for judged in kept {
+            let reason = LossReason::of(&judged.outcome);
+            losers.push(match won.is_some() {
+                true => self.end_after_choice(judged, reason).await,
+                false => self.end(judged, reason).await?,
+            });
         }
         losers.sort_by_key(|loser| loser.pid);
         let Some((winner, (candidate, judgement))) = won else {
@@ -394,6 +399,26 @@ impl Race {
         judged.contender.kill().await?;
         judged.guard.release();
         Loser::of(&self.kernel, judged, (reason, calls)).await
+    }
+
+    /// As [`end`](Self::end), after the choice of the winner. The winner acts, whatever fails for a
+    /// loser.
+    async fn end_after_choice(&self, judged: Judged, reason: LossReason) -> Loser {
+        let pid = judged.contender.process.pid();
+        let calls = judged.contender.calls();
+        let outcome = judged.outcome.as_ref().ok();
+        let candidate = outcome.map(|(candidate, _)| candidate.clone());
+        match self.end(judged, reason).await {
+            Ok(loser) => loser,
+            // The guard of a branch that could not be ended has tried it again.
+            Err(error) => Loser {
+                pid,
+                reason: LossReason::Failed(error.to_string()),
+                calls,
+                candidate,
+                effects: Vec::new(),
+            },
+        }
     }
 }
 

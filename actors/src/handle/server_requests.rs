@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use dormouse_kernel::process::{HostRequest, Input, tools_of_new_process};
+use dormouse_proto::id::Pid;
 use dormouse_proto::server::Server;
 use serde_json::Value;
 
@@ -23,10 +24,8 @@ impl Process {
     /// The kernel has no such server, or cannot reach it.
     pub async fn server_introduction(&self, server: &Arc<Server>) -> Result<Value, ToolError> {
         let context = &self.kernel.context;
-        let servers = self.tool_servers()?;
-        servers
-            .introduction(&context.host, server, self.pid())
-            .await
+        let (servers, root) = self.tool_servers().await?;
+        servers.introduction(&context.host, server, root).await
     }
 
     /// Sends a request of the servers' protocol to a server of the process's program, and returns
@@ -41,16 +40,17 @@ impl Process {
         params: Value,
     ) -> ServerAnswer {
         let context = &self.kernel.context;
-        let servers = self.tool_servers().map_err(ServerRequestError::Failed)?;
+        let servers = self.tool_servers().await;
+        let (servers, root) = servers.map_err(ServerRequestError::Failed)?;
         servers
-            .request(&context.host, server, self.pid(), method, params)
+            .request(&context.host, server, root, method, params)
             .await
     }
 
-    /// Sends a notification to all servers that are connected for this process.
+    /// Sends a notification to all servers that are connected for the tree of the process.
     pub async fn notify_servers(&self, method: &str, params: Value) {
-        if let Ok(servers) = self.tool_servers() {
-            servers.notify(self.pid(), method, params).await;
+        if let Ok((servers, root)) = self.tool_servers().await {
+            servers.notify(root, method, params).await;
         }
     }
 
@@ -65,7 +65,8 @@ impl Process {
         let context = &self.kernel.context;
         let view = self.wait_for(|_| true).await?;
         let program = view.program;
-        let offers = servers::list_offers(context, &program, &OffersTo::Tree(self.pid())).await;
+        let root = self.kernel.process_tree(self.pid()).await?.root;
+        let offers = servers::list_offers(context, &program, &OffersTo::Tree(root)).await;
         let not_replaced = |reason: String| ProcessError::ToolsNotReplaced {
             pid: self.pid(),
             reason,
@@ -88,9 +89,15 @@ impl Process {
         Ok(())
     }
 
-    fn tool_servers(&self) -> Result<&Arc<dyn ToolServers>, ToolError> {
-        self.kernel.context.servers.as_ref().ok_or_else(|| {
-            "this kernel reaches no tool servers: build it with `.tool_servers(…)`".into()
-        })
+    /// The tool servers, and the root of the tree of the process: connections are those of trees.
+    async fn tool_servers(&self) -> Result<(&Arc<dyn ToolServers>, Pid), ToolError> {
+        let servers = self.kernel.context.servers.as_ref().ok_or_else(|| {
+            ToolError::from("this kernel reaches no tool servers: build it with `.tool_servers(…)`")
+        })?;
+        let tree = self.kernel.process_tree(self.pid()).await;
+        let root = tree
+            .map_err(|error| ToolError::from(error.to_string()))?
+            .root;
+        Ok((servers, root))
     }
 }

@@ -71,6 +71,7 @@ impl RunningProcess {
         let Some(max_bytes) = self.journal_tail.max_image_bytes_before_hibernation() else {
             return self.stop_hibernated();
         };
+        self.journal_tail = self.journal_tail.with_pending_image();
         let pid = self.pid();
         let at = self.last_fact;
         let image = Box::new(self.state.image());
@@ -90,23 +91,25 @@ impl RunningProcess {
         );
     }
 
+    /// Hibernates, if the time that the write took has left nothing to do: the timer of the process
+    /// itself may have expired a call.
     pub(super) fn on_snapshot_written(&mut self, result: Result<AppendSize, CommitError>) {
-        match result {
-            Err(error) => self.decline_hibernation(HibernationBlocker::SnapshotFailed(error)),
-            Ok(size) => {
-                match size.snapshot {
-                    SnapshotOutcome::Written(bytes) => {
-                        self.journal_tail = self.journal_tail.after_image(bytes)
-                    }
-                    SnapshotOutcome::Skipped | SnapshotOutcome::None => {}
-                }
-                self.stop_hibernated();
+        let snapshot = result.map(|size| size.snapshot);
+        self.journal_tail = match &snapshot {
+            Ok(SnapshotOutcome::Written(bytes)) => self.journal_tail.after_image(*bytes),
+            Ok(SnapshotOutcome::Skipped | SnapshotOutcome::None) | Err(_) => {
+                self.journal_tail.without_pending_image()
             }
+        };
+        let failed = snapshot.err().map(HibernationBlocker::SnapshotFailed);
+        match failed.or_else(|| self.hibernation_blocker()) {
+            Some(blocker) => self.decline_hibernation(blocker),
+            None => self.stop_hibernated(),
         }
     }
 
-    /// Stops the actor. No input arrived since the request, and the supervisor delivers none until
-    /// it has the answer.
+    /// Stops the actor. Nothing is pending, and the supervisor delivers no input until it has the
+    /// answer.
     fn stop_hibernated(&mut self) {
         self.is_quiescent = true;
         self.cast_to_supervisor(HibernationMessage::Hibernated { pid: self.pid() });

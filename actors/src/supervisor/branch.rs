@@ -277,7 +277,7 @@ impl Supervisor {
         if let Err(error) = result {
             for process in &pending {
                 self.local_ids.remove(root, &process.row);
-                self.table.remove(&process.row);
+                self.remove_pending(&process.row);
             }
             // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(error.into())));

@@ -122,15 +122,19 @@ impl Supervisor {
         self.wake_due_processes();
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
-        if row.parent.is_none() {
-            // If the temporary files actor has stopped, there is nothing to unload.
+        let root = self.table.root(pid);
+        if self.table.run_state(root) == Some(RunState::Ended) {
+            // Also for each process that ends after its root, since it may have loaded the files
+            // again. If the temporary files actor has stopped, there is nothing to unload.
             let _ = self
                 .context
                 .temp_files
-                .cast(TempFilesMessage::TreeEnded { root: pid });
-            if let Some(servers) = &self.context.servers {
-                tokio::spawn(servers.end_tree(pid));
-            }
+                .cast(TempFilesMessage::TreeEnded { root });
+        }
+        if row.parent.is_none()
+            && let Some(servers) = &self.context.servers
+        {
+            tokio::spawn(servers.end_tree(pid));
         }
     }
 

@@ -6,7 +6,7 @@
 //! the store accepts no further commits, every process stops.
 
 use dormouse_proto::id::Pid;
-use dormouse_proto::process::Origin;
+use dormouse_proto::process::{Origin, ProcessRow};
 
 use super::entry::{ProcessEntry, RunState};
 use super::{PendingProcess, Supervisor};
@@ -26,11 +26,7 @@ impl Supervisor {
     /// parent stops and creates it again when it is resumed; if the child itself cannot be encoded,
     /// its parent receives the error as the exit of the child.
     pub(super) fn on_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
-        for reply in self.table.take_run_waiters(process.row.pid) {
-            // The requester has dropped its receiver if it no longer waits.
-            let _ = reply.send(Err(NotFound::Process(process.row.pid).into()));
-        }
-        self.table.remove(&process.row);
+        self.remove_pending(&process.row);
         match (process.row.parent, &process.row.origin) {
             (Some(parent), Origin::Forked { .. } | Origin::Spawned { .. })
                 if error.is_from_store() =>
@@ -39,6 +35,16 @@ impl Supervisor {
             }
             _ => self.report_creation_failed(process, error),
         }
+    }
+
+    /// Removes a process whose birth could not be made durable. Callers that wait for it to run learn
+    /// that it does not exist.
+    pub(super) fn remove_pending(&mut self, row: &ProcessRow) {
+        for reply in self.table.take_run_waiters(row.pid) {
+            // The requester has dropped its receiver if it no longer waits.
+            let _ = reply.send(Err(NotFound::Process(row.pid).into()));
+        }
+        self.table.remove(row);
     }
 
     fn stop_for_commit_error(&mut self, pid: Pid, error: &CommitError) {

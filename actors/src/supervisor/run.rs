@@ -91,7 +91,7 @@ impl Supervisor {
         match message {
             RunMessage::Resume { pid, reply } => self.resume(pid, reply),
             RunMessage::Recover { pids } => self.recover(pids),
-            RunMessage::Restart { pid } => self.load(pid),
+            RunMessage::Restart { pid } => self.restart(pid),
             RunMessage::Loaded { pid, result } => self.on_loaded(pid, result).await,
             RunMessage::NotDurable { pid, error } => self.on_commit_failed(pid, &error),
             RunMessage::Ended { pid, exit } => self.on_process_ended(pid, exit),
@@ -129,6 +129,14 @@ impl Supervisor {
             self.table.run_state(pid),
             Some(RunState::Held | RunState::Hibernated { .. })
         ) {
+            self.load(pid);
+        }
+    }
+
+    /// Loads a process once the delay after its fault has elapsed. One that was stopped meanwhile
+    /// stays held.
+    fn restart(&mut self, pid: Pid) {
+        if self.table.run_state(pid) == Some(RunState::Loading) {
             self.load(pid);
         }
     }

@@ -19,6 +19,9 @@ pub(crate) enum LoadFilesError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Record(#[from] CodecError),
+    /// A defect of the store or of the kernel.
+    #[error("{0}")]
+    Panicked(String),
 }
 
 /// Loads the files of a tree from the store. The contents of the files are not read. Blocks; costs

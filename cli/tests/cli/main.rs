@@ -18,6 +18,7 @@ mod mcp_sessions;
 mod recordings;
 mod refusals;
 mod results;
+mod resume;
 mod review;
 mod schema;
 mod stopped;

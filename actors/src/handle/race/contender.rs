@@ -22,9 +22,9 @@ use crate::held_call::HeldCall;
 use crate::recovery::decode_fact;
 use crate::supervisor::TreeMessage;
 
-/// How many facts may follow the one that ends a turn: those that record how long the process ran,
-/// and that its wall time stands still.
-const FACTS_AFTER_TURN: u64 = 4;
+/// How many facts are read at once in search of the end of a turn. It is among the last ones, unless
+/// a summary or the host followed it.
+const FACTS_AT_ONCE: u64 = 16;
 
 /// A branch that has come to rest, as its judge sees it: its turn has ended, or it stands at calls
 /// that wait.
@@ -72,12 +72,12 @@ impl Candidate {
         })
     }
 
-    /// The values that a schema judges: the arguments of the calls at which the candidate stands, or
-    /// its result, or its message. `None` for a text that is not JSON.
-    pub(super) fn values(&self) -> Vec<Option<Value>> {
+    /// The texts that a schema judges: the arguments of the calls at which the candidate stands, or
+    /// its result, or its message.
+    pub(super) fn judged_texts(&self) -> Vec<&str> {
         match self.calls.is_empty() {
-            true => vec![json_of(&self.message)],
-            false => self.calls.iter().map(|call| json_of(&call.args)).collect(),
+            true => vec![&*self.message],
+            false => self.calls.iter().map(|call| &*call.args).collect(),
         }
     }
 
@@ -197,25 +197,31 @@ impl Contender {
         })
     }
 
-    /// How the last turn of an idle process ended, from its last facts.
+    /// How the last turn of an idle process ended, from its journal, which is read backwards.
     async fn end_of_turn(&self, last_reply: Arc<str>) -> Result<Exit, KernelError> {
         let pid = self.process.pid();
         self.kernel().wait_for_queued_writes().await;
         let read = self.kernel().context.query_store(move |store, _| {
             let history = store.history(pid)?;
-            let last = history.commits.last().map(|commit| commit.last());
-            let last = last.unwrap_or_default();
-            let first = FactNumber(last.0.saturating_sub(FACTS_AFTER_TURN).max(1));
-            if last < first {
-                return Ok(None);
-            }
-            let mut end = None;
-            for fact in store.facts(pid, first, last)? {
-                if let Fact::Turn(TurnFact::Ended { status, reason }) = decode_fact(pid, &fact)? {
-                    end = Some((status, reason));
+            let commits = &history.commits;
+            let oldest = commits.first().map_or(1, |commit| commit.first.0.max(1));
+            let mut last = commits.last().map_or(0, |commit| commit.last().0);
+            while last >= oldest {
+                let first = last.saturating_sub(FACTS_AT_ONCE - 1).max(oldest);
+                let facts = store.facts(pid, FactNumber(first), FactNumber(last))?;
+                for fact in facts.iter().rev() {
+                    match decode_fact(pid, fact)? {
+                        Fact::Turn(TurnFact::Ended { status, reason }) => {
+                            return Ok(Some((status, reason)));
+                        }
+                        // The turn was given up: what is before it is of an earlier turn.
+                        Fact::Turn(TurnFact::Began) => return Ok(None),
+                        _ => {}
+                    }
                 }
+                last = first - 1;
             }
-            Ok(end)
+            Ok(None)
         });
         let (status, reason) = read.await?.unwrap_or((ExitStatus::Done, None));
         Ok(Exit::new(status, reason.unwrap_or(last_reply)))

@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::contender::Candidate;
+use super::contender::{Candidate, KillGuard};
 use crate::error::KernelError;
 use crate::handle::kernel::Kernel;
 use crate::ports::{OutputSink, ToolError};
@@ -167,12 +167,9 @@ async fn ask_command(
 
 /// Checks the result of a candidate, or the arguments of each call that it is about to make.
 fn check_schema(schema: &ValueSchema, candidate: &Candidate) -> Result<Judgement, JudgeError> {
-    for value in candidate.values() {
-        let Some(value) = value else {
-            let message = &candidate.message;
-            return Err(JudgeError::Invalid(format!(
-                "it is not JSON: {message:.80}"
-            )));
+    for text in candidate.judged_texts() {
+        let Some(value) = json_of(text) else {
+            return Err(JudgeError::Invalid(format!("it is not JSON: {text:.80}")));
         };
         if let Err(violations) = schema.check(&value) {
             let violations: Vec<_> = violations.iter().map(ToString::to_string).collect();
@@ -196,8 +193,16 @@ async fn ask_program(
     candidate: &Candidate,
 ) -> Result<Judgement, JudgeError> {
     let start = kernel.start(program.clone());
-    let process = start.input(candidate.json().to_string()).await?;
-    let mut guard = super::contender::KillGuard::new(kernel, process.pid());
+    let start = start.input(candidate.json().to_string());
+    // In a task of its own: the process gets its guard also if the judging is given up while it
+    // starts.
+    let starting = async move {
+        let process = start.await?;
+        let guard = KillGuard::new(&process.kernel, process.pid());
+        Ok::<_, KernelError>((process, guard))
+    };
+    let started = tokio::spawn(starting).await.map_err(KernelError::from)?;
+    let (process, mut guard) = started?;
     let exit = process.wait().await?;
     guard.release();
     if exit.status != ExitStatus::Done {
@@ -234,4 +239,44 @@ impl fmt::Debug for Judge {
 /// The value that a text is, if it is JSON.
 pub(super) fn json_of(text: &str) -> Option<Value> {
     serde_json::from_str(text.trim()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::{CallId, Pid, ProcessCallId};
+    use dormouse_proto::model::Usage;
+    use dormouse_proto::record::HoldReason;
+    use serde_json::json;
+
+    use super::*;
+    use crate::held_call::HeldCall;
+
+    #[test]
+    fn a_text_that_is_not_json_is_the_one_that_is_quoted() {
+        let (pid, call) = (Pid(2), CallId { epoch: 1, seq: 3 });
+        let call = HeldCall {
+            id: ProcessCallId { pid, call },
+            tool: "append".into(),
+            args: "{line: 1}".into(),
+            reason: HoldReason::Speculation,
+            question: None,
+            since_ms: 0,
+            expires_ms: None,
+        };
+        let mut candidate = Candidate {
+            pid,
+            branch: 1,
+            level: 1,
+            end: None,
+            message: "I append it.".into(),
+            calls: vec![call],
+            usage: Usage::default(),
+        };
+        let schema = ValueSchema::parse(json!({ "type": "object" })).unwrap();
+        let quoted =
+            |candidate: &Candidate| check_schema(&schema, candidate).unwrap_err().to_string();
+        assert_eq!(quoted(&candidate), "it is not JSON: {line: 1}");
+        candidate.calls.clear();
+        assert_eq!(quoted(&candidate), "it is not JSON: I append it.");
+    }
 }

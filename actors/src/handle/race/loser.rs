@@ -52,7 +52,8 @@ pub enum LossReason {
     Paused(Option<Paused>),
     /// New branches continue it in a beam search.
     Continued,
-    /// The kernel could not run it. The text says why.
+    /// The kernel could not run it, or could not end it and list what it did once another branch had
+    /// won. The text says why.
     Failed(String),
 }
 
