@@ -5,6 +5,7 @@
 //! measured in the same run.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -217,4 +218,21 @@ fn status_bytes(field: &str) -> io::Result<u64> {
     kilobytes
         .map(|kilobytes| kilobytes * 1024)
         .ok_or_else(|| io::Error::other(format!("no {field} of this program")))
+}
+
+/// The bytes of all files in a folder and in the folders below it.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn bytes_in(folder: &Path) -> Outcome<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        bytes += if entry.file_type()?.is_dir() {
+            bytes_in(&entry.path())?
+        } else {
+            entry.metadata()?.len()
+        };
+    }
+    Ok(bytes)
 }

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 use dormouse::program::Program;
 use dormouse::store::LogStore;
 use dormouse::{Event, Kernel, KernelBuilder, Recovery};
-use dormouse_bench::{FnModel, Outcome, format_duration, print_line, resident_bytes, text_reply};
+use dormouse_bench::{
+    FnModel, Outcome, bytes_in, format_duration, print_line, resident_bytes, text_reply,
+};
 use futures_util::StreamExt;
 
 const SLEEPERS: u64 = 1_000_000;
@@ -138,17 +140,4 @@ async fn measure_opened(folder: &Path, count: u64) -> Outcome {
         format_duration(start.elapsed())
     ))?;
     Ok(kernel.shutdown().await?)
-}
-
-fn bytes_in(folder: &Path) -> Outcome<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        bytes += if entry.file_type()?.is_dir() {
-            bytes_in(&entry.path())?
-        } else {
-            entry.metadata()?.len()
-        };
-    }
-    Ok(bytes)
 }

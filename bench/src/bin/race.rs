@@ -18,7 +18,8 @@ use dormouse::model::Request;
 use dormouse::store::LogStore;
 use dormouse::{FnTool, Judgement, Kernel, Position, Process, RacePolicy};
 use dormouse_bench::{
-    FnModel, Outcome, format_duration, print_line, resident_bytes, text_reply, tool_call_reply,
+    FnModel, Outcome, bytes_in, format_duration, print_line, resident_bytes, text_reply,
+    tool_call_reply,
 };
 use futures_util::future::try_join_all;
 
@@ -167,7 +168,7 @@ async fn race(
 
 /// What nodes cost while they stand at their writes.
 async fn standing_nodes(kernel: &Kernel, session: &Process, nodes: u32, folder: &Path) -> Outcome {
-    let (memory, disk) = (resident_bytes()?, folder_bytes(folder)?);
+    let (memory, disk) = (resident_bytes()?, bytes_in(folder)?);
     let at = kernel.inspect(session.pid()).await?.fact;
     let branches = (0..nodes).map(|_| async {
         let branch = kernel.branch(session.pid(), at).speculative().await?;
@@ -179,7 +180,7 @@ async fn standing_nodes(kernel: &Kernel, session: &Process, nodes: u32, folder: 
     });
     let branches = try_join_all(branches).await?;
     let memory = resident_bytes()?.saturating_sub(memory) / u64::from(nodes);
-    let disk = folder_bytes(folder)?.saturating_sub(disk) / u64::from(nodes);
+    let disk = bytes_in(folder)?.saturating_sub(disk) / u64::from(nodes);
     for branch in branches {
         branch.kill().await?;
     }
@@ -196,16 +197,4 @@ fn common_prefix(one: &[u8], other: &str) -> usize {
 
 fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64().max(f64::EPSILON)
-}
-
-fn folder_bytes(folder: &Path) -> Outcome<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        bytes += match entry.file_type()?.is_dir() {
-            true => folder_bytes(&entry.path())?,
-            false => entry.metadata()?.len(),
-        };
-    }
-    Ok(bytes)
 }
