@@ -147,7 +147,7 @@ impl State {
             return;
         }
         let key = self.effect_key(pending_call, &binding.tool);
-        let repeated = match judged(pending_call) {
+        let repeated = match fence_hold(pending_call) {
             Some(_) => claimed_effect(pending_call),
             None => self.find_repeated(pending_call, key),
         };
@@ -236,14 +236,14 @@ fn drop_oldest(log: &mut EffectLog<Content>) {
 
 /// The fence's hold on a call: the call is held because it repeats an effect, or was approved
 /// although it does.
-pub(super) fn judged(pending_call: &PendingCall) -> Option<&Hold> {
+pub(super) fn fence_hold(pending_call: &PendingCall) -> Option<&Hold> {
     let (Gate::Held(hold) | Gate::Approved { hold, .. }) = pending_call.gate.as_ref()?;
     matches!(hold.reason, HoldReason::Repeats { .. }).then_some(hold)
 }
 
 /// The number of the effect that a held or approved call repeats.
 fn claimed_effect(pending_call: &PendingCall) -> Option<u32> {
-    match &judged(pending_call)?.reason {
+    match &fence_hold(pending_call)?.reason {
         HoldReason::Repeats { effect } => effect.as_ref().map(|effect| effect.number),
         HoldReason::Rule { .. } | HoldReason::Question | HoldReason::Speculation => None,
     }
@@ -346,7 +346,7 @@ pub fn with_effect_policy(mut image: Image, policy: Option<EffectPolicy>) -> Ima
     image.effects.policy = Some(policy);
     if let Phase::Acting { pending_calls, .. } = &mut image.phase {
         for pending_call in pending_calls.iter_mut().filter(|call| !call.started) {
-            if judged(pending_call).is_some() {
+            if fence_hold(pending_call).is_some() {
                 void_verdict(pending_call);
             }
         }

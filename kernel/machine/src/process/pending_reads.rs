@@ -429,7 +429,7 @@ impl Draft {
             let Some((call, output)) = ready.and_then(|at| reads.take_waiting_output(at)) else {
                 return;
             };
-            if self.state.unanswered_call(call).is_some() {
+            if self.state.call_in_flight(call).is_some() {
                 self.answer_output(call, output);
             }
         }

@@ -638,7 +638,7 @@ impl State {
     }
 
     /// A started call without an answer; `None` if the completion for it is stale (CALL-1).
-    pub(super) fn unanswered_call(&self, call: CallId) -> Option<&PendingCall> {
+    pub(super) fn call_in_flight(&self, call: CallId) -> Option<&PendingCall> {
         self.pending_calls().iter().find(|pending_call| {
             pending_call.call == call && pending_call.started && pending_call.answer.is_none()
         })
