@@ -18,7 +18,7 @@ use dormouse_proto::record::{
     DescriptorFact, EditedArguments, Entry, Gate, Hold, Lifetime, MailFact, PendingCall, Phase,
     ResultProgress, TurnFact,
 };
-use dormouse_proto::server_tool::container_note;
+use dormouse_proto::server_tool::container_block;
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
 
@@ -341,7 +341,7 @@ pub(super) fn without_server_data(message: &Arc<Message>) -> Arc<Message> {
             Block::Text { raw: Some(_), .. } | Block::ToolUse { raw: Some(_), .. }
         )
     };
-    let names_container = |block: &Block| container_note(block).is_some();
+    let names_container = |block: &Block| container_block(block).is_some();
     if !message
         .blocks
         .iter()
