@@ -158,7 +158,7 @@ pub enum ShownPart {
 impl ShownPart {
     /// The `mode`, `start` and `count` that request this part.
     #[must_use]
-    pub fn units(&self) -> Option<(&'static str, u64, u64)> {
+    pub fn request(&self) -> Option<(&'static str, u64, u64)> {
         match *self {
             Self::All => None,
             Self::Page(page) => Some(("page", page, 1)),
@@ -192,7 +192,7 @@ impl ShownPart {
                     .attribute("count", count)
             }
             Self::Lines { start, count } | Self::Chars { start, count } => {
-                let mode = self.units().map(|(mode, ..)| mode);
+                let mode = self.request().map(|(mode, ..)| mode);
                 element
                     .attribute_if("mode", mode)
                     .attribute("start", start)
@@ -381,7 +381,7 @@ fn content_answer(
 }
 
 fn with_continuation(element: Element, rest: Option<&ShownPart>, pretty: Option<bool>) -> Element {
-    let Some((mode, start, count)) = rest.and_then(ShownPart::units) else {
+    let Some((mode, start, count)) = rest.and_then(ShownPart::request) else {
         return element;
     };
     let form = pretty
