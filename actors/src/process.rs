@@ -14,7 +14,6 @@
 //! * An effect starts only after all facts up to and including its own commit are durable.
 //! * A process that faults or ends leaves no task behind.
 
-mod alarm;
 mod checkpoint;
 mod copy;
 mod effects;
@@ -29,6 +28,7 @@ pub(crate) mod tool_call;
 mod tool_observer;
 mod turn_end;
 mod turn_span;
+mod wake_timer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -58,13 +58,13 @@ use crate::read_pool::ReadError;
 use crate::recovery::StoredWait;
 use crate::supervisor::{ReopeningCommit, RunMessage, SupervisorMessage, WakeMessage};
 
-use alarm::Alarm;
 pub(crate) use copy::{CopyReply, ProcessCopy};
 pub(crate) use hibernation::HibernationBlocker;
 use incoming_reads::IncomingReads;
 pub(crate) use started_signal::StartedSignal;
 pub(crate) use turn_end::TurnRequest;
 use turn_end::{EndedTurns, TurnWaiters};
+use wake_timer::WakeTimer;
 
 /// The messages of a process actor.
 pub(crate) enum ProcessMessage {
@@ -206,7 +206,7 @@ pub(crate) struct RunningProcess {
     incoming_reads: IncomingReads,
     /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
-    alarm: Option<Alarm>,
+    wake_timer: Option<WakeTimer>,
     /// How the process waits, as last appended to the journal.
     stored_wait: StoredWait,
     /// What the process waits for, as last reported to the supervisor. The supervisor knows of nothing
@@ -271,7 +271,7 @@ impl Actor for ProcessActor {
             summary_tasks: None,
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,
-            alarm: None,
+            wake_timer: None,
             stored_wait,
             reported_waiting: Waiting::Nothing,
             host_requests: BTreeMap::new(),

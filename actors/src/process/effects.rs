@@ -22,9 +22,9 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use super::alarm::Alarm;
 use super::model_call::{DeltaSink, ModelRequest};
 use super::tool_observer::ToolObserver;
+use super::wake_timer::WakeTimer;
 use super::{Delivery, ProcessMessage, RunningProcess, model_call, tool_call};
 use crate::context::ToolCaller;
 use crate::environment::{self, StartContextError};
@@ -68,7 +68,9 @@ impl RunningProcess {
             Effect::KillChildrenExcept { calls } => {
                 self.cast_to_supervisor(TreeMessage::KillChildrenExcept { parent: pid, calls });
             }
-            Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
+            Effect::WakeAt { at_ms } => {
+                self.wake_timer = Some(WakeTimer::at(at_ms, self.myself.clone()));
+            }
             Effect::AnswerHost { request_id, answer } => {
                 if let Some(requester) = self.host_requests.remove(&request_id) {
                     // The requester has dropped its receiver if it no longer waits.
