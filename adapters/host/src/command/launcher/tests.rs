@@ -1,4 +1,4 @@
-//! Tests which programs and variables a launcher permits.
+//! Tests which programs a launcher starts.
 
 use std::os::unix::fs::PermissionsExt;
 
