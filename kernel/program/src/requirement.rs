@@ -10,7 +10,8 @@ use dormouse_proto::server::{CaFile, Server, ServerCommand, ServerValue, Transpo
 use dormouse_proto::tool::Access;
 use url::Url;
 
-use super::library::{ModelChoice, Program};
+use super::library::Program;
+use super::model_choice::ModelChoice;
 
 /// The built-in tools that use files of the host.
 const FILE_TOOLS: [(&str, FileUse); 3] = [
