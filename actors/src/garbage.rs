@@ -130,17 +130,17 @@ pub fn collect(
             token: MarkToken::default(),
         },
     };
-    let mut garbage = CollectionReport::default();
+    let mut report = CollectionReport::default();
     let mut planner = DeletionPlanner {
         store,
         inventory,
         watch,
     };
-    if planner.update_inventory(&mut garbage)? == SweepOutcome::Done {
-        garbage.deletions = planner.select_deletions(retention, in_use, unreadable, now_ms)?;
+    if planner.update_inventory(&mut report)? == SweepOutcome::Done {
+        report.deletions = planner.select_deletions(retention, in_use, unreadable, now_ms)?;
         if mode == SweepMode::Free {
-            commit_deletions(store, owner, now_ms, &mut garbage.deletions, on_deleted)?;
-            planner.update_inventory(&mut garbage)?;
+            commit_deletions(store, owner, now_ms, &mut report.deletions, on_deleted)?;
+            planner.update_inventory(&mut report)?;
         }
     }
     let DeletionPlanner {
@@ -149,14 +149,14 @@ pub fn collect(
     let not_yet_deleted = if mode == SweepMode::Free {
         Deletions::default()
     } else {
-        garbage.deletions.clone()
+        report.deletions.clone()
     };
     let removals = inventory.removals(&not_yet_deleted);
-    garbage.live_contents = inventory.live_contents(&removals);
+    report.live_contents = inventory.live_contents(&removals);
     let missing = store.processes()?.all_losses().map(str::to_owned).collect();
-    garbage.unreadable = [missing, inventory.unreadable()].concat();
-    if garbage.swept.outcome == SweepOutcome::Done {
-        let keeps_all = unreadable == UnreadablePolicy::KeepAll && !garbage.unreadable.is_empty();
+    report.unreadable = [missing, inventory.unreadable()].concat();
+    if report.swept.outcome == SweepOutcome::Done {
+        let keeps_all = unreadable == UnreadablePolicy::KeepAll && !report.unreadable.is_empty();
         let contents = if keeps_all {
             KeptContents::All
         } else {
@@ -165,7 +165,7 @@ pub fn collect(
         let watch = &mut |step| watch(CollectionStep::Sweep(step));
         let mark = mark.token;
         let deletions = &not_yet_deleted;
-        garbage.swept = store.sweep(
+        report.swept = store.sweep(
             owner,
             SweepRequest {
                 mark,
@@ -178,11 +178,11 @@ pub fn collect(
             },
         )?;
     }
-    if !garbage.unreadable.is_empty() {
+    if !report.unreadable.is_empty() {
         // The missing records may be restored, so the next collection reads everything again.
         *inventory = Inventory::default();
     }
-    Ok(garbage)
+    Ok(report)
 }
 
 /// Ends the mark when it is dropped, even if the collection fails.
@@ -208,23 +208,23 @@ impl DeletionPlanner<'_, '_> {
     /// Updates the inventory to the present content of the store.
     fn update_inventory(
         &mut self,
-        garbage: &mut CollectionReport,
+        report: &mut CollectionReport,
     ) -> Result<SweepOutcome, StoreError> {
         let inventory = &mut *self.inventory;
         let watch = &mut || (self.watch)(CollectionStep::Read);
         let references = &mut |record: EncodedRecord<'_>| record.contents();
-        let report = self.store.update_inventory(InventoryUpdate {
+        let updated = self.store.update_inventory(InventoryUpdate {
             inventory,
             references,
             watch,
         });
-        if report.is_err() {
+        if updated.is_err() {
             *self.inventory = Inventory::default();
         }
-        let report = report?;
-        garbage.read += report.records;
-        garbage.swept.outcome = report.outcome;
-        Ok(report.outcome)
+        let updated = updated?;
+        report.read += updated.records;
+        report.swept.outcome = updated.outcome;
+        Ok(updated.outcome)
     }
 
     /// Selects what the rules delete. If lost records, acknowledged or not, may include a

@@ -3,6 +3,7 @@
 mod alarms;
 mod branch;
 mod builder;
+mod checkpoints;
 mod conversation;
 mod effects;
 mod events;

@@ -2,9 +2,9 @@
 //! executes the effects.
 //!
 //! The machine (`decide` of `dormouse_kernel::process`) returns facts, the state after them, reads
-//! and effects. The checkpoint actor makes the facts durable; `process/effects.rs` then starts the
-//! work of the effects in tasks. The supervisor creates this actor, hands it all inputs from
-//! outside, and restarts it after a fault.
+//! and effects. The checkpoint actor makes the facts durable (`process/commit.rs`); then
+//! `process/effects.rs` starts the work of the effects in tasks. The supervisor creates this actor,
+//! hands it all inputs from outside, and restarts it after a fault.
 //!
 //! Invariants:
 //!
@@ -14,9 +14,10 @@
 //! * An effect starts only after all facts up to and including its own commit are durable.
 //! * A process that faults or ends leaves no task behind.
 
-mod alarm;
 mod checkpoint;
+mod commit;
 mod copy;
+mod delivery;
 mod effects;
 mod fetch;
 mod hibernation;
@@ -24,47 +25,49 @@ mod incoming_reads;
 mod model_call;
 mod read;
 mod send_message;
+mod start_children;
 mod started_signal;
+mod temp_file_op;
 pub(crate) mod tool_call;
 mod tool_observer;
 mod turn_end;
 mod turn_span;
+mod wake_timer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{
-    Child, Completion, Decision, Effect, Fact, Input, PlacedArrival, Reopening, Report, Signal,
-    State, decide,
+    Child, Completion, Decision, Fact, Input, PlacedArrival, State, decide,
 };
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::process::Waiting;
 use dormouse_proto::record::CallFact;
-use dormouse_proto::tool::Answer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::Span;
 
-use crate::checkpoint::{AppendSize, CommitError, LogRecord, SnapshotOutcome};
+use crate::checkpoint::{AppendSize, CommitError};
 use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::environment::StartContextError;
-use crate::error::{KernelError, ProcessError};
+use crate::error::ProcessError;
 use crate::event::ProcessView;
-use crate::ports::SharedObserver;
 use crate::read_pool::ReadError;
 use crate::recovery::StoredWait;
-use crate::supervisor::{ReopeningCommit, RunMessage, SupervisorMessage, WakeMessage};
+use crate::supervisor::{SupervisorMessage, WakeMessage};
 
-use alarm::Alarm;
+use commit::PendingCommit;
 pub(crate) use copy::{CopyReply, ProcessCopy};
+pub(crate) use delivery::{Delivery, DurableReply, ReplyTo};
 pub(crate) use hibernation::HibernationBlocker;
 use incoming_reads::IncomingReads;
 pub(crate) use started_signal::StartedSignal;
 pub(crate) use turn_end::TurnRequest;
-use turn_end::{EndedTurns, TurnWaiters};
+use turn_end::TurnWaiters;
+use wake_timer::WakeTimer;
 
 /// The messages of a process actor.
 pub(crate) enum ProcessMessage {
@@ -91,69 +94,6 @@ pub(crate) enum ProcessMessage {
     SnapshotWritten {
         result: Result<AppendSize, CommitError>,
     },
-}
-
-/// Receives the result once an input is durable, or the reason why it was refused.
-pub(crate) type DurableReply = oneshot::Sender<Result<(), KernelError>>;
-
-/// An input on its way to a process.
-pub(crate) struct Delivery {
-    pub(crate) input: Input,
-    /// The inbox slot that the input occupies until it is handled; for a message, until its turn
-    /// begins.
-    pub(crate) inbox_slot: Option<OwnedSemaphorePermit>,
-    /// Where the answer goes, by the request id in `input`.
-    pub(crate) reply_to: Option<(Arc<str>, ReplyTo)>,
-    /// Notified when the input is durable.
-    pub(crate) durable_reply: Option<DurableReply>,
-    /// The caller that waits for the end of the turn that handles this input.
-    pub(crate) turn_request: Option<TurnRequest>,
-}
-
-/// Receives the answer to a call or a message.
-pub(crate) struct ReplyTo {
-    pub(crate) reply: oneshot::Sender<Answer>,
-    /// Receives progress reports of a tool.
-    pub(crate) observer: Option<SharedObserver>,
-}
-
-impl From<oneshot::Sender<Answer>> for ReplyTo {
-    fn from(reply: oneshot::Sender<Answer>) -> Self {
-        Self {
-            reply,
-            observer: None,
-        }
-    }
-}
-
-impl Delivery {
-    /// An input from inside the kernel. It occupies no inbox slot.
-    pub(crate) fn internal(input: Input) -> Self {
-        Self {
-            input,
-            inbox_slot: None,
-            reply_to: None,
-            durable_reply: None,
-            turn_request: None,
-        }
-    }
-
-    /// Whether the input ends or stops work. Such signals are delivered before other inputs that
-    /// wait.
-    pub(crate) fn is_signal(&self) -> bool {
-        matches!(
-            self.input,
-            Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill | Signal::Suspend)
-        )
-    }
-
-    /// Reports to the sender that the input was refused.
-    pub(crate) fn refuse(self, error: KernelError) {
-        if let Some(durable_reply) = self.durable_reply {
-            // The requester has dropped its receiver if it no longer waits.
-            let _ = durable_reply.send(Err(error));
-        }
-    }
 }
 
 /// The arguments that a process actor starts with.
@@ -206,7 +146,7 @@ pub(crate) struct RunningProcess {
     incoming_reads: IncomingReads,
     /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
-    alarm: Option<Alarm>,
+    wake_timer: Option<WakeTimer>,
     /// How the process waits, as last appended to the journal.
     stored_wait: StoredWait,
     /// What the process waits for, as last reported to the supervisor. The supervisor knows of nothing
@@ -214,20 +154,6 @@ pub(crate) struct RunningProcess {
     reported_waiting: Waiting,
     /// The senders of host calls and messages that wait for an answer, by request id.
     host_requests: BTreeMap<Arc<str>, ReplyTo>,
-}
-
-/// The effects and replies that wait until a commit is durable.
-struct PendingCommit {
-    up_to: FactNumber,
-    facts: Arc<[Fact]>,
-    effects: Vec<Effect>,
-    view: ProcessView,
-    durable_reply: Option<DurableReply>,
-    ended_turns: EndedTurns,
-    /// Inbox slots that are released once the facts are durable.
-    inbox_slots: Vec<OwnedSemaphorePermit>,
-    /// The process at this fact, and the requester of the copy.
-    copy: Option<(CopyReply, ProcessCopy)>,
 }
 
 impl Actor for ProcessActor {
@@ -271,7 +197,7 @@ impl Actor for ProcessActor {
             summary_tasks: None,
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,
-            alarm: None,
+            wake_timer: None,
             stored_wait,
             reported_waiting: Waiting::Nothing,
             host_requests: BTreeMap::new(),
@@ -482,168 +408,5 @@ impl RunningProcess {
                     .retain(|effect| !effect.starts_work_for(calls))
             });
         }
-    }
-
-    /// Appends the facts; their effects follow once the facts are durable, or at once if there is
-    /// no store. A decision without facts waits for the commits before it, so that effects keep
-    /// their order.
-    fn persist(
-        &mut self,
-        (facts, reopening): (Vec<Fact>, Option<ReopeningCommit>),
-        effects: Vec<Effect>,
-        durable_reply: Option<DurableReply>,
-        ended_turns: EndedTurns,
-        inbox_slots: Vec<OwnedSemaphorePermit>,
-    ) {
-        self.cancel_abandoned_calls(&effects);
-        let facts: Arc<[Fact]> = facts.into();
-        let first = self.last_fact.plus(1);
-        let up_to = self.last_fact.plus(facts.len());
-        let view = ProcessView::of(&self.state, up_to);
-        self.last_fact = up_to;
-        let pending = PendingCommit {
-            up_to,
-            facts: facts.clone(),
-            effects,
-            view,
-            durable_reply,
-            ended_turns,
-            inbox_slots,
-            copy: None,
-        };
-        let ends_hold =
-            |effect: &Effect| matches!(effect, Effect::Report(Report::HeldAnswered { .. }));
-        let verdict = pending
-            .effects
-            .iter()
-            .any(ends_hold)
-            .then_some(LogRecord::VerdictGiven);
-        let is_durable = facts.is_empty() || !self.context.has_store;
-        if is_durable && self.pending_commits.is_empty() {
-            return self.finish_commit(pending);
-        }
-        self.pending_commits.push_back(pending);
-        if !facts.is_empty() {
-            self.append_facts(first, facts, reopening, verdict);
-        }
-    }
-
-    /// Removes the pending effects of calls that are abandoned, so that they never start.
-    fn cancel_abandoned_calls(&mut self, effects: &[Effect]) {
-        for effect in effects {
-            if let Effect::Abandon { calls } = effect {
-                self.pending_commits.iter_mut().for_each(|pending| {
-                    pending
-                        .effects
-                        .retain(|effect| !effect.starts_work_for(calls))
-                });
-            }
-        }
-    }
-
-    /// Appends the facts, together with those that open a child again. `verdict` says that they hold
-    /// the verdict of a person.
-    fn append_facts(
-        &mut self,
-        first: FactNumber,
-        facts: Arc<[Fact]>,
-        reopening: Option<ReopeningCommit>,
-        verdict: Option<LogRecord>,
-    ) {
-        let pid = self.pid();
-        let up_to = self.last_fact;
-        self.journal_tail = self.journal_tail.with_facts(facts.len() as u64, 0);
-        let mut records = vec![LogRecord::Facts { pid, first, facts }];
-        let wait = StoredWait::of(&self.state);
-        if wait != self.stored_wait && self.state.exit().is_none() {
-            self.stored_wait = wait;
-            records.push(wait.record(pid));
-        }
-        records.extend(verdict);
-        if let Some(exit) = self.state.exit() {
-            records.push(LogRecord::Ended {
-                pid,
-                exit: exit.clone(),
-            });
-        } else if let Some(max_bytes) = self.context.limits.snapshot_limit(self.journal_tail) {
-            self.journal_tail = self.journal_tail.with_pending_image();
-            records.push(LogRecord::Snapshot {
-                pid,
-                at: self.last_fact,
-                image: Box::new(self.state.image()),
-                max_bytes,
-            });
-        }
-        let (of_child, finish_reopening) = reopening.map(ReopeningCommit::into_parts).unzip();
-        records.extend(of_child.into_iter().flatten());
-        let myself = self.myself.clone();
-        let acknowledge = Box::new(move |result: Result<AppendSize, CommitError>| {
-            if let Some(finish_reopening) = finish_reopening {
-                finish_reopening(&result);
-            }
-            // If the actor has stopped, its successor reads the journal instead.
-            let _ = myself.cast(ProcessMessage::Committed { up_to, result });
-        });
-        self.context.append_records(records, acknowledge);
-    }
-
-    /// The commit that opens a child again. Its requester is answered once it is durable, even if
-    /// this actor stops before.
-    fn reopening_commit(&mut self, reopening: Reopening) -> ReopeningCommit {
-        let requester = self.host_requests.remove(&reopening.request_id);
-        let reply = requester.map(|requester| requester.reply);
-        ReopeningCommit::new(self.context.clone(), reopening, reply)
-    }
-
-    /// Finishes every pending commit up to fact `up_to`.
-    fn on_committed(&mut self, up_to: FactNumber, size: AppendSize) {
-        while let Some(pending) = self
-            .pending_commits
-            .pop_front_if(|pending| pending.up_to <= up_to)
-        {
-            self.finish_commit(pending);
-        }
-        self.journal_tail = match size.snapshot {
-            SnapshotOutcome::None => self.journal_tail.with_facts(0, size.facts),
-            SnapshotOutcome::Written(image) => self.journal_tail.after_image(image),
-            SnapshotOutcome::Skipped => self
-                .journal_tail
-                .with_facts(0, size.facts)
-                .without_pending_image(),
-        };
-    }
-
-    /// Publishes the new state, answers the senders, and executes the effects of a durable commit.
-    fn finish_commit(&mut self, pending: PendingCommit) {
-        self.view.send_replace(Some(pending.view));
-        let first = FactNumber(pending.up_to.0 + 1 - pending.facts.len() as u64);
-        self.context
-            .publish_facts(self.pid(), first, &pending.facts);
-        if let Some(durable_reply) = pending.durable_reply {
-            // The requester has dropped its receiver if it no longer waits.
-            let _ = durable_reply.send(Ok(()));
-        }
-        for (reply, end) in pending.ended_turns {
-            // The requester has dropped its receiver if it no longer waits.
-            let _ = reply.send(end);
-        }
-        if let Some((reply, process_copy)) = pending.copy {
-            // The requester has dropped its receiver if it no longer waits.
-            let _ = reply.send(process_copy);
-        }
-        drop(pending.inbox_slots);
-        for effect in pending.effects {
-            self.execute_effect(effect);
-        }
-    }
-
-    /// Stops the process after a failed commit. It cannot continue, because its next effects could
-    /// follow from facts that are not in its journal.
-    fn stop_after_failed_commit(&mut self, error: &CommitError) {
-        self.cast_to_supervisor(RunMessage::NotDurable {
-            pid: self.pid(),
-            error: error.clone(),
-        });
-        self.myself.kill();
     }
 }

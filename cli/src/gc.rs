@@ -118,13 +118,13 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
         }
     };
     let collected = joined.map_err(|error| Failure::Run(error.to_string()))?;
-    let (garbage, lost) = collected.map_err(KernelError::from)?;
-    print_report(&garbage, mode, unreadable, live_percent)?;
+    let (report, lost) = collected.map_err(KernelError::from)?;
+    print_report(&report, mode, unreadable, live_percent)?;
     if !lost.is_empty() {
         print_losses(&mut terminal::stdout(), &lost, false)?;
         return Ok(ExitCode::from(3));
     }
-    Ok(match garbage.swept.outcome {
+    Ok(match report.swept.outcome {
         SweepOutcome::Done => ExitCode::SUCCESS,
         SweepOutcome::Interrupted => ExitCode::from(stop_code),
     })
@@ -161,9 +161,9 @@ fn collect_garbage(
             }
         },
     };
-    let garbage = collect(&store, collection)?;
+    let report = collect(&store, collection)?;
     let lost = store.processes()?.losses;
-    Ok((garbage, lost))
+    Ok((report, lost))
 }
 
 /// Opens the store: read-only for counting, so that another program may write it meanwhile.
@@ -213,7 +213,7 @@ fn now_ms() -> u64 {
 }
 
 fn print_report(
-    garbage: &CollectionReport,
+    report: &CollectionReport,
     mode: SweepMode,
     policy: UnreadablePolicy,
     live_percent: u8,
@@ -224,7 +224,7 @@ fn print_report(
         unreadable,
         swept,
         ..
-    } = garbage;
+    } = report;
     let (deleted, freed) = match mode {
         SweepMode::Count => ("would delete", "would free"),
         SweepMode::Free => ("deleted", "freed"),

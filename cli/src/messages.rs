@@ -110,8 +110,8 @@ fn as_text(block: &Block) -> String {
         }
         Block::Media { media, .. } => format!("[{} {}]", media.media_type, media.fd),
         Block::Opaque(raw) => match server_blocks(block) {
-            blocks if blocks.is_empty() => match Raw::note_in(block) {
-                Some(note) => format!("[note] {note}"),
+            blocks if blocks.is_empty() => match Raw::adapter_block_in(block) {
+                Some(json) => format!("[note] {json}"),
                 None => format!("[{} only] {}", raw.format, raw.json),
             },
             blocks => server_text(&blocks),

@@ -393,10 +393,10 @@ fn thinking_that_a_provider_binds_to_compacted_messages_becomes_text() {
     );
 }
 
-/// A note that names the container in which the provider's tools run code.
+/// An adapter block that names the container in which the provider's tools run code.
 fn container(id: &str) -> Block {
     let note = format!(r#"{{"type":"container","id":"{id}"}}"#);
-    Block::Opaque(Raw::note(note))
+    Block::Opaque(Raw::adapter_block(note))
 }
 
 #[test]

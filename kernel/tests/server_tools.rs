@@ -259,7 +259,7 @@ fn outputs_that_are_not_kept_are_told() {
 
 #[test]
 fn a_file_that_the_adapter_fetched_is_a_descriptor_and_a_missing_one_is_told() {
-    let note = |json: Value| Block::Opaque(Raw::note(json.to_string()));
+    let note = |json: Value| Block::Opaque(Raw::adapter_block(json.to_string()));
     let file = note(
         json!({"type": "file", "tool": "code_execution", "id": "f1", "name": "p.png",
         "media_type": "image/png", "data": PNG}),

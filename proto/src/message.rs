@@ -148,23 +148,22 @@ impl Raw {
         }
     }
 
-    /// The format of a note that a model's adapter keeps in a reply, next to the provider's blocks:
-    /// what the provider says of the reply as a whole, or a file that the reply names. It is stored
-    /// with the conversation, and no provider gets it. (The notes on a descriptor are something
-    /// else.)
-    pub const NOTE: &str = "note";
+    /// The format of an adapter block, which a model's adapter adds to a reply, next to the
+    /// provider's blocks: what the provider says of the reply as a whole, or a file that the reply
+    /// names. It is stored with the conversation, and no provider gets it.
+    pub const ADAPTER_BLOCK: &str = "note";
 
-    /// A note with this JSON text, an object whose `type` says what it is.
+    /// An adapter block with this JSON text, an object whose `type` says what it is.
     #[must_use]
-    pub fn note(json: impl Into<Arc<str>>) -> Self {
-        Self::new(Self::NOTE, json)
+    pub fn adapter_block(json: impl Into<Arc<str>>) -> Self {
+        Self::new(Self::ADAPTER_BLOCK, json)
     }
 
-    /// The JSON text of a note; none if the block is another one.
+    /// The JSON text of an adapter block; none if the block is another one.
     #[must_use]
-    pub fn note_in(block: &Block) -> Option<&str> {
+    pub fn adapter_block_in(block: &Block) -> Option<&str> {
         match block {
-            Block::Opaque(raw) if *raw.format == *Self::NOTE => Some(&raw.json),
+            Block::Opaque(raw) if *raw.format == *Self::ADAPTER_BLOCK => Some(&raw.json),
             _ => None,
         }
     }

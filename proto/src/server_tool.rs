@@ -23,36 +23,37 @@ pub const GEMINI_METADATA: [&str; 2] = ["groundingMetadata", "urlContextMetadata
 /// as models of Gemini do.
 pub const REPLY_TOOL: &str = "reply";
 
-/// The type of the note ([`Raw::NOTE`]) that keeps a file which the provider's tools made: `tool`,
-/// `id`, perhaps `name`, and `media_type` with `data` (base64), or else `error`.
-pub const FILE_NOTE: &str = "file";
+/// The type of the adapter block ([`Raw::ADAPTER_BLOCK`]) that keeps a file which the provider's
+/// tools made: `tool`, `id`, perhaps `name`, and `media_type` with `data` (base64), or else `error`.
+pub const FILE_BLOCK: &str = "file";
 
-/// The type of the note ([`Raw::NOTE`]) that names the container in which tools of Anthropic run
-/// code: `id`, perhaps `expires_at`. Requests name the latest one, so it concerns the conversation,
-/// and stays in it when the reply that brought it leaves.
-pub const CONTAINER_NOTE: &str = "container";
+/// The type of the adapter block ([`Raw::ADAPTER_BLOCK`]) that names the container in which tools of
+/// Anthropic run code: `id`, perhaps `expires_at`. Requests name the latest one, so it concerns the
+/// conversation, and stays in it when the reply that brought it leaves.
+pub const CONTAINER_BLOCK: &str = "container";
 
-/// The JSON text of a note that names a container; none if the block is another one. O(1).
+/// The JSON text of the adapter block that names a container; none if the block is another one.
+/// O(1).
 #[must_use]
-pub fn container_note(block: &Block) -> Option<&str> {
-    // Other notes can be large, and `type` is the first field of each.
+pub fn container_block(block: &Block) -> Option<&str> {
+    // Other adapter blocks can be large, and `type` is the first field of each.
     let is_container = |json: &&str| {
         let kind = json.strip_prefix("{\"type\":\"");
-        kind.and_then(|json| json.strip_prefix(CONTAINER_NOTE))
+        kind.and_then(|json| json.strip_prefix(CONTAINER_BLOCK))
             .is_some_and(|rest| rest.starts_with('"'))
     };
-    Raw::note_in(block).filter(is_container)
+    Raw::adapter_block_in(block).filter(is_container)
 }
 
-/// The note of the latest container that `messages` name, if they name one. O(blocks).
+/// The adapter block of the latest container that `messages` name, if they name one. O(blocks).
 #[must_use]
-pub fn latest_container_note<'a>(
+pub fn latest_container_block<'a>(
     messages: impl DoubleEndedIterator<Item = &'a Message>,
 ) -> Option<&'a Block> {
     messages
         .rev()
         .flat_map(|message| message.blocks.iter().rev())
-        .find(|block| container_note(block).is_some())
+        .find(|block| container_block(block).is_some())
 }
 
 /// What one block says about a tool that the provider ran.
@@ -127,7 +128,7 @@ fn of_raw(raw: &Raw) -> Vec<ServerBlock> {
         "anthropic" => of_anthropic(&json).into_iter().collect(),
         "openai-responses" => of_responses(&json).into_iter().collect(),
         "gemini" => of_gemini(&json),
-        Raw::NOTE => of_note(&json).into_iter().collect(),
+        Raw::ADAPTER_BLOCK => of_adapter_block(&json).into_iter().collect(),
         _ => Vec::new(),
     }
 }
@@ -239,8 +240,8 @@ fn of_gemini(part: &Value) -> Vec<ServerBlock> {
 }
 
 /// A file that an adapter fetched, or could not fetch.
-fn of_note(note: &Value) -> Option<ServerBlock> {
-    if note["type"] != FILE_NOTE {
+fn of_adapter_block(block: &Value) -> Option<ServerBlock> {
+    if block["type"] != FILE_BLOCK {
         return None;
     }
     // A name comes from outside, and is shown to people on one line.
@@ -249,11 +250,11 @@ fn of_note(note: &Value) -> Option<ServerBlock> {
         Some(words.join(" ")).filter(|text| !text.is_empty())
     };
     let (id, name) = (
-        one_line(&note["id"]).unwrap_or_default(),
-        one_line(&note["name"]),
+        one_line(&block["id"]).unwrap_or_default(),
+        one_line(&block["name"]),
     );
     let mut output = Output::default();
-    match (note["data"].as_str(), note["media_type"].as_str()) {
+    match (block["data"].as_str(), block["media_type"].as_str()) {
         (Some(base64), Some(media_type)) => output.media.push(Media {
             name: Some(name.unwrap_or(id)),
             media_type: media_type.to_owned(),
@@ -262,10 +263,10 @@ fn of_note(note: &Value) -> Option<ServerBlock> {
         _ => output.missing.push(format!(
             "{} is at the provider and could not be fetched: {}",
             name.map_or_else(|| id.clone(), |name| format!("{name} ({id})")),
-            one_line(&note["error"]).unwrap_or_else(|| "why is not known".to_owned())
+            one_line(&block["error"]).unwrap_or_else(|| "why is not known".to_owned())
         )),
     }
-    Some(ServerBlock::returned(text(&note["tool"]), output))
+    Some(ServerBlock::returned(text(&block["tool"]), output))
 }
 
 /// The arguments of a call: a text as it is, another value as JSON.

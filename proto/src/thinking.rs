@@ -45,7 +45,7 @@ fn is_bound(raw: &Raw, unknown: Unknown) -> bool {
         "openai-responses" => kind == "reasoning",
         "gemini" => json.get("thoughtSignature").is_some() || json["thought"] == true,
         "openai-chat" => has_signature(&json),
-        Raw::NOTE => false,
+        Raw::ADAPTER_BLOCK => false,
         _ => unknown == Unknown::Bound,
     }
 }
@@ -132,7 +132,7 @@ mod tests {
                 r#"{"tool_calls":[{"function":{"arguments":"{\"signature\":1}"}}]}"#,
                 false,
             ),
-            (Raw::NOTE, r#"{"container":"c"}"#, false),
+            (Raw::ADAPTER_BLOCK, r#"{"container":"c"}"#, false),
             ("mine", r#"{"any":1}"#, true),
             ("anthropic", "{", true),
         ];

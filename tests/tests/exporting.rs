@@ -444,11 +444,11 @@ async fn an_import_is_born_whole_or_not_at_all() {
             "after {commits} commits"
         );
         seen.push(born);
-        let garbage = within(kernel.collect_garbage(Retention::default(), SweepMode::Free))
+        let report = within(kernel.collect_garbage(Retention::default(), SweepMode::Free))
             .await
             .unwrap();
         if born == 0 {
-            assert_eq!(garbage.live_contents, 0);
+            assert_eq!(report.live_contents, 0);
         } else {
             let root = within(kernel.resume(made.unwrap().process.pid()))
                 .await

@@ -8,7 +8,7 @@ use dormouse::message::{Block, Raw};
 use dormouse::model::{Delta, ModelError, ModelErrorKind, Reply, Request, TokenCount};
 use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
-use dormouse::server_tool::container_note;
+use dormouse::server_tool::container_block;
 use dormouse::{Event, Kernel, Process, ProcessView};
 use dormouse_tests::{FnModel, asks, says};
 use futures_util::future::{BoxFuture, ready};
@@ -192,7 +192,7 @@ async fn a_model_that_cannot_be_sent_the_history_is_passed_over() {
 async fn a_container_of_the_providers_tools_is_named_at_its_own_server_only() {
     let noted = |request: &Request| {
         let mut blocks = request.messages.iter().flat_map(|message| &message.blocks);
-        blocks.any(|block| container_note(block).is_some())
+        blocks.any(|block| container_block(block).is_some())
     };
     for (elsewhere, named) in [("base_url = \"http://localhost:1\"\n", false), ("", true)] {
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -202,7 +202,7 @@ async fn a_container_of_the_providers_tools_is_named_at_its_own_server_only() {
             seen.lock().unwrap().push((name, noted(&request)));
             let mut calls = asks(&[("list_fds", "{}")]);
             let note = r#"{"type":"container","id":"c1"}"#;
-            calls.blocks.push(Block::Opaque(Raw::note(note)));
+            calls.blocks.push(Block::Opaque(Raw::adapter_block(note)));
             ready(match (&*request.model, request.messages.len()) {
                 ("a", 1) => Ok(calls),
                 ("a", _) => fails(ModelErrorKind::Authentication),

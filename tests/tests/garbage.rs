@@ -109,15 +109,15 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
         3,
         "to count gives nothing up"
     );
-    let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
+    let report = within(kernel.collect_garbage(retention(), SweepMode::Free))
         .await
         .unwrap();
-    assert_eq!(garbage.deletions.processes, [Pid(2), Pid(3)].into());
-    assert_eq!(garbage.deletions, foreseen.deletions);
-    assert!(garbage.swept.freed_contents >= 1, "{garbage:?}");
+    assert_eq!(report.deletions.processes, [Pid(2), Pid(3)].into());
+    assert_eq!(report.deletions, foreseen.deletions);
+    assert!(report.swept.freed_contents >= 1, "{report:?}");
     assert!(
-        garbage.swept.bytes_after + 50_000 < garbage.swept.bytes_before,
-        "{garbage:?}"
+        report.swept.bytes_after + 50_000 < report.swept.bytes_before,
+        "{report:?}"
     );
     let left: Vec<_> = kernel
         .processes()
@@ -197,13 +197,13 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
-    let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
+    let report = within(kernel.collect_garbage(retention(), SweepMode::Free))
         .await
         .unwrap();
-    assert_eq!(garbage.deletions.processes, [Pid(2)].into());
+    assert_eq!(report.deletions.processes, [Pid(2)].into());
     assert!(
-        garbage.swept.freed_contents >= 1 && garbage.unreadable.is_empty(),
-        "{garbage:?}"
+        report.swept.freed_contents >= 1 && report.unreadable.is_empty(),
+        "{report:?}"
     );
     within(kernel.shutdown()).await.unwrap();
 
@@ -221,10 +221,10 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
         .map(|request| results(request, 0))
         .unwrap();
     assert!(read[0].0.contains("first says in line 2000"), "{read:?}");
-    let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
+    let report = within(kernel.collect_garbage(retention(), SweepMode::Free))
         .await
         .unwrap();
-    assert_eq!(garbage.deletions.processes, [Pid(1), branch.pid()].into());
+    assert_eq!(report.deletions.processes, [Pid(1), branch.pid()].into());
     within(kernel.shutdown()).await.unwrap();
 }
 
@@ -305,17 +305,17 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     };
 
     // What a checkpoint that is kept goes back to is kept.
-    let garbage = within(kernel.collect_garbage(shorten(None), SweepMode::Free))
+    let report = within(kernel.collect_garbage(shorten(None), SweepMode::Free))
         .await
         .unwrap();
-    let below = garbage.deletions.histories[&process.pid()];
+    let below = report.deletions.histories[&process.pid()];
     assert!(
         below <= old.position_of(process.pid()).unwrap() && below > FactNumber(0),
-        "{garbage:?}"
+        "{report:?}"
     );
     assert!(
-        !garbage.deletions.histories.contains_key(&untouched.pid()),
-        "one in no checkpoint keeps all: {garbage:?}"
+        !report.deletions.histories.contains_key(&untouched.pid()),
+        "one in no checkpoint keeps all: {report:?}"
     );
     let branch = within(kernel.restore(old.id).stopped().into_future())
         .await
@@ -324,14 +324,14 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     reads(&branch, 4).await;
     within(branch.kill()).await.unwrap();
 
-    let garbage = within(kernel.collect_garbage(shorten(Some(1)), SweepMode::Free))
+    let report = within(kernel.collect_garbage(shorten(Some(1)), SweepMode::Free))
         .await
         .unwrap();
-    assert_eq!(garbage.deletions.checkpoints, [old.id].into());
-    let later = garbage.deletions.histories[&process.pid()];
+    assert_eq!(report.deletions.checkpoints, [old.id].into());
+    let later = report.deletions.histories[&process.pid()];
     assert!(
         later > below && later <= kept.position_of(process.pid()).unwrap(),
-        "{garbage:?}"
+        "{report:?}"
     );
     let again = within(kernel.collect_garbage(shorten(Some(1)), SweepMode::Count))
         .await
@@ -502,8 +502,8 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
             let _ = tokio::time::timeout(std::time::Duration::from_millis(50), store_is_let_go_of)
                 .await;
             release.send(()).unwrap();
-            let garbage = within(collecting).await.unwrap().unwrap();
-            assert_eq!(garbage.swept.outcome, SweepOutcome::Interrupted);
+            let report = within(collecting).await.unwrap().unwrap();
+            assert_eq!(report.swept.outcome, SweepOutcome::Interrupted);
             within(closing).await.unwrap().unwrap();
             let store = LogStore::options()
                 .segment_bytes(40_000)
@@ -530,12 +530,12 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
             usize::from(!by_shutdown),
             "the first did not sweep"
         );
-        let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
+        let report = within(kernel.collect_garbage(retention(), SweepMode::Free))
             .await
             .unwrap();
         assert!(
-            garbage.swept.outcome == SweepOutcome::Done && garbage.swept.freed_contents == 1,
-            "{garbage:?}"
+            report.swept.outcome == SweepOutcome::Done && report.swept.freed_contents == 1,
+            "{report:?}"
         );
         kernel.resume_all().await.unwrap();
         for pid in [1, 2, 4, 5, 6] {
@@ -642,19 +642,19 @@ async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are(
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
-    let garbage = within(kernel.collect_garbage(retention, SweepMode::Free))
+    let report = within(kernel.collect_garbage(retention, SweepMode::Free))
         .await
         .unwrap();
     assert!(
-        garbage.deletions.is_empty() && garbage.swept.freed_contents == 0,
-        "{garbage:?}"
+        report.deletions.is_empty() && report.swept.freed_contents == 0,
+        "{report:?}"
     );
     assert!(
-        garbage
+        report
             .unreadable
             .iter()
             .any(|what| what.contains("checkpoint cp:1")),
-        "{garbage:?}"
+        "{report:?}"
     );
     within(kernel.shutdown()).await.unwrap();
 }
@@ -708,22 +708,22 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
         within(tokio::task::spawn_blocking(move || reads.wait()))
             .await
             .unwrap();
-        let garbage = within(kernel.collect_garbage(none(), SweepMode::Free))
+        let report = within(kernel.collect_garbage(none(), SweepMode::Free))
             .await
             .unwrap();
-        assert!(garbage.deletions.is_empty(), "{garbage:?}");
+        assert!(report.deletions.is_empty(), "{report:?}");
         within(tokio::task::spawn_blocking(move || goes_on.wait()))
             .await
             .unwrap();
         within(made).await.unwrap().unwrap();
     }
-    let garbage = within(kernel.collect_garbage(none(), SweepMode::Free))
+    let report = within(kernel.collect_garbage(none(), SweepMode::Free))
         .await
         .unwrap();
     assert_eq!(
-        garbage.deletions.checkpoints.len(),
+        report.deletions.checkpoints.len(),
         1,
-        "that of the branch is given up, the other one can be now: {garbage:?}"
+        "that of the branch is given up, the other one can be now: {report:?}"
     );
     within(kernel.shutdown()).await.unwrap();
 }

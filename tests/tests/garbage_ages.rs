@@ -78,8 +78,8 @@ async fn round(kernel: &Kernel, number: usize, residents: &[Process]) {
 }
 
 /// Records that were looked at.
-fn work(garbage: &CollectionReport) -> u64 {
-    garbage.read + garbage.swept.inspected_records
+fn work(report: &CollectionReport) -> u64 {
+    report.read + report.swept.inspected_records
 }
 
 #[tokio::test]
@@ -105,13 +105,13 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
         let foreseen = within(kernel.collect_garbage(retention(), SweepMode::Count))
             .await
             .unwrap();
-        let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
+        let report = within(kernel.collect_garbage(retention(), SweepMode::Free))
             .await
             .unwrap();
-        assert_eq!(garbage.deletions, foreseen.deletions);
-        assert_eq!(garbage.deletions.processes.len(), GUESTS, "round {number}");
-        live.push(garbage.live_contents);
-        costs.push(work(&foreseen) + work(&garbage));
+        assert_eq!(report.deletions, foreseen.deletions);
+        assert_eq!(report.deletions.processes.len(), GUESTS, "round {number}");
+        live.push(report.live_contents);
+        costs.push(work(&foreseen) + work(&report));
         rows.push(kernel.processes().await.unwrap().len());
         checkpoints.push(kernel.checkpoints().await.unwrap().len());
         let nothing = within(kernel.collect_garbage(retention(), SweepMode::Free))
@@ -175,14 +175,14 @@ async fn what_models_ask_to_keep_goes_with_their_trees() {
             .await
             .unwrap();
     assert!(early.deletions.is_empty(), "{early:?}");
-    let garbage = within(kernel.collect_garbage(retention(EndedRule::ForMs(0)), SweepMode::Free))
+    let report = within(kernel.collect_garbage(retention(EndedRule::ForMs(0)), SweepMode::Free))
         .await
         .unwrap();
     assert_eq!(
-        garbage.deletions.processes,
+        report.deletions.processes,
         others.iter().map(Process::pid).collect()
     );
-    assert_eq!(garbage.deletions.checkpoints.len(), 2, "{garbage:?}");
+    assert_eq!(report.deletions.checkpoints.len(), 2, "{report:?}");
     let left = kernel.checkpoints().await.unwrap();
     assert!(
         left.iter().any(|it| it.id == kept.id) && left.iter().all(|it| it.pid == pinned.pid()),

@@ -342,40 +342,40 @@ impl Lives {
     async fn collect(&mut self) {
         let retention = self.retention();
         let foreseen = self.foreseen(&retention).await;
-        let garbage = within(self.kernels()[0].collect_garbage(retention, SweepMode::Free))
+        let report = within(self.kernels()[0].collect_garbage(retention, SweepMode::Free))
             .await
             .unwrap();
-        assert_eq!(garbage.deletions, foreseen.deletions, "{}", self.case);
+        assert_eq!(report.deletions, foreseen.deletions, "{}", self.case);
         assert_eq!(
-            garbage.live_contents, foreseen.live_contents,
+            report.live_contents, foreseen.live_contents,
             "{}",
             self.case
         );
         assert!(
-            garbage.swept.freed_contents <= foreseen.swept.freed_contents,
+            report.swept.freed_contents <= foreseen.swept.freed_contents,
             "{}: {foreseen:?}",
             self.case
         );
         assert!(
-            garbage.unreadable.is_empty() && garbage.swept.damaged_segments.is_empty(),
-            "{}: {garbage:?}",
+            report.unreadable.is_empty() && report.swept.damaged_segments.is_empty(),
+            "{}: {report:?}",
             self.case
         );
-        assert_eq!(garbage.swept.outcome, SweepOutcome::Done);
+        assert_eq!(report.swept.outcome, SweepOutcome::Done);
         for (what, happened) in [
-            ("segments were freed", garbage.swept.freed_segments > 0),
-            ("contents were dropped", garbage.swept.freed_contents > 0),
+            ("segments were freed", report.swept.freed_segments > 0),
+            ("contents were dropped", report.swept.freed_contents > 0),
             (
                 "processes were given up",
-                !garbage.deletions.processes.is_empty(),
+                !report.deletions.processes.is_empty(),
             ),
             (
                 "histories were shortened",
-                !garbage.deletions.histories.is_empty(),
+                !report.deletions.histories.is_empty(),
             ),
             (
                 "checkpoints were given up",
-                !garbage.deletions.checkpoints.is_empty(),
+                !report.deletions.checkpoints.is_empty(),
             ),
         ] {
             if happened {
@@ -434,7 +434,7 @@ impl Lives {
             collecting.abort();
         }
         match within(collecting).await {
-            Ok(garbage) => assert!(garbage.unwrap().unreadable.is_empty(), "{}", self.case),
+            Ok(report) => assert!(report.unwrap().unreadable.is_empty(), "{}", self.case),
             Err(aborted) => {
                 assert!(aborted.is_cancelled());
                 self.note("a collection was broken off");
@@ -518,14 +518,14 @@ impl Lives {
 }
 
 /// What a collection found, whatever it took to find out.
-fn without_work(garbage: &CollectionReport) -> CollectionReport {
+fn without_work(report: &CollectionReport) -> CollectionReport {
     CollectionReport {
         read: 0,
         swept: SweepReport {
             inspected_records: 0,
-            ..garbage.swept.clone()
+            ..report.swept.clone()
         },
-        ..garbage.clone()
+        ..report.clone()
     }
 }
 

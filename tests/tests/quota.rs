@@ -118,12 +118,12 @@ async fn who_fills_a_quota_goes_on_after_a_collection_and_with_a_larger_quota() 
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
-    let garbage = within(kernel.collect_garbage(retention, SweepMode::Free))
+    let report = within(kernel.collect_garbage(retention, SweepMode::Free))
         .await
         .unwrap();
     assert!(
-        garbage.swept.bytes_after + 150_000 < garbage.swept.bytes_before,
-        "{garbage:?}"
+        report.swept.bytes_after + 150_000 < report.swept.bytes_before,
+        "{report:?}"
     );
     let new = within(kernel.resume(new.pid())).await.unwrap();
     check(&new, held).await;

@@ -239,13 +239,13 @@ async fn collect(soak: Arc<Soak>) {
         let collected = open
             .kernel
             .collect_garbage(retention.clone(), SweepMode::Free);
-        let garbage = within(&soak.folder, "a collection", collected)
+        let report = within(&soak.folder, "a collection", collected)
             .await
             .unwrap();
-        assert_eq!(garbage.unreadable, [""; 0], "nothing is damaged");
+        assert_eq!(report.unreadable, [""; 0], "nothing is damaged");
         soak.figures.collected(
             began.elapsed(),
-            garbage.read + garbage.swept.inspected_records,
+            report.read + report.swept.inspected_records,
         );
     }
 }

@@ -1,17 +1,15 @@
-//! Checkpoints, and branches: new processes that continue from a past state of others. The original
-//! processes are not affected.
+//! Branches: new processes that continue from a past state of others. The original processes are not
+//! affected.
 //!
 //! A branch is made of a *cut*, the states of all processes of a tree after one commit.
 //! `consistent_cut.rs` finds a cut and loads its processes, and the supervisor creates the new ones
 //! in one commit (`supervisor/branch.rs`).
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{
-    CheckpointImage, HostRequest, Image, Input, StartMode, image_of_copy, with_effects_of,
-    with_speculation, with_start_mode,
+    Image, StartMode, image_of_copy, with_effects_of, with_speculation, with_start_mode,
 };
 use dormouse_kernel::program::Program;
 use dormouse_proto::budget::Budget;
@@ -20,15 +18,12 @@ use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Speculation;
-use dormouse_proto::tool::Answer;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::kernel::Kernel;
 use super::process::Process;
 use super::temporary_checkpoint::TemporaryCheckpoint;
-use super::tree::Tree;
-use crate::checkpoint::LogRecord;
 use crate::checkpoint_guard::CheckpointGuard;
 use crate::clock::now_ms;
 use crate::consistent_cut::{self, ConsistentCut};
@@ -38,7 +33,6 @@ use crate::ports::{History, Store, StoreError};
 use crate::recovery::{LoadError, LoadPurpose};
 use crate::supervisor::{
     BirthMessage, BranchReply, BranchRequest, BranchResult, Launch, LookupMessage, ProcessTree,
-    TreeMessage,
 };
 
 /// A position in the journal of a process.
@@ -104,7 +98,7 @@ enum BranchSource {
 
 impl Branch {
     /// Creates the processes stopped: the host can send them other input, or return them to an
-    /// earlier position, before it continues them ([`Tree::cont`]).
+    /// earlier position, before it continues them ([`Tree::cont`](super::Tree::cont)).
     pub fn stopped(mut self) -> Self {
         self.settings.start_mode = StartMode::Stopped;
         self
@@ -122,8 +116,9 @@ impl Branch {
     /// Makes the branch speculative: a call of one of its models that acts outside of its process is
     /// held ([`HoldReason::Speculation`]) before it begins, and nobody can approve it alone. The
     /// process stands at its write, where the call can be looked at. [`Process::choose`] ends the
-    /// speculation; [`Tree::kill`] gives the branch up. A branch or a copy of a speculative process
-    /// is speculative too. [`Kernel::race`] makes several such branches and chooses one.
+    /// speculation; [`Tree::kill`](super::Tree::kill) gives the branch up. A branch or a copy of a
+    /// speculative process is speculative too. [`Kernel::race`] makes several such branches and
+    /// chooses one.
     ///
     /// Temporary files belong to the branch, so calls that change them are not held. A root that is
     /// done does not end, but waits to be chosen. Calls of the host itself are not held.
@@ -327,43 +322,6 @@ impl Kernel {
             .await
     }
 
-    /// The checkpoints, sorted by number.
-    ///
-    /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store).
-    pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, KernelError> {
-        self.context
-            .query_store(|store, _| Ok(store.checkpoints()?))
-            .await
-    }
-
-    /// The checkpoint with this number.
-    ///
-    /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store) if there is none.
-    pub async fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint, KernelError> {
-        self.context
-            .query_store(move |store, _| Ok(consistent_cut::find_checkpoint(store, id)?))
-            .await
-    }
-
-    /// Deletes a checkpoint. Its number is not reused; the facts that it refers to stay.
-    ///
-    /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::Store`](crate::StoreFailure::Store) if there is none,
-    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
-    pub async fn drop_checkpoint(&self, id: CheckpointId) -> Result<(), KernelError> {
-        self.checkpoint(id).await?;
-        let (reply, drop_result) = oneshot::channel();
-        let acknowledge = Box::new(move |result: Result<_, _>| drop(reply.send(result.map(drop))));
-        self.context
-            .append_records(vec![LogRecord::CheckpointDropped { id }], acknowledge);
-        Ok(drop_result.await.map_err(|_| KernelError::Closed)??)
-    }
-
     /// Creates the processes of a branch, and returns the branch of `pid`. Drops a checkpoint that
     /// was created only for this branch.
     async fn branch_tree(
@@ -464,98 +422,5 @@ impl Kernel {
         let (reply, process_tree) = oneshot::channel();
         self.cast(LookupMessage::ListTree { pid, reply })?;
         process_tree.await.map_err(|_| KernelError::Closed)?
-    }
-
-    /// Creates a checkpoint. No garbage collection deletes it before the guard is dropped.
-    pub(super) async fn make_checkpoint(
-        &self,
-        pid: Pid,
-        scope: Scope,
-        label: Arc<str>,
-    ) -> Result<(Checkpoint, CheckpointGuard), KernelError> {
-        let (reply, guard) = oneshot::channel();
-        self.cast(TreeMessage::MakeCheckpoint {
-            pid,
-            scope,
-            label,
-            reply,
-        })?;
-        let guard = guard.await.map_err(|_| KernelError::Closed)??;
-        Ok((self.checkpoint(guard.id).await?, guard))
-    }
-}
-
-impl Process {
-    /// Creates a checkpoint of this process, after everything it has queued for the store. The
-    /// process can return to it ([`restore`](Self::restore)), and another process can continue from
-    /// it ([`Kernel::restore`]). The checkpoint is durable when this returns. Costs one small
-    /// record, whatever the size of the process.
-    ///
-    /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
-    pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
-        Ok(self
-            .kernel
-            .make_checkpoint(self.pid(), Scope::Process, label.into())
-            .await?
-            .0)
-    }
-
-    /// Returns the process to a checkpoint, in place: its conversation, descriptors and phase
-    /// become those of the checkpoint, and a message in the conversation says so. Calls in flight
-    /// are abandoned, and children created since are killed. Usage, received messages, waiting
-    /// messages, and effects outside of the kernel stay. If the process was idle at the checkpoint
-    /// it is idle now; otherwise it calls its model. A branch or a copy can also return to the
-    /// checkpoints of the processes that it continues. With the tool `restore_process`, the model
-    /// does the same, as often as its program permits.
-    ///
-    /// Returns the text that the model reads.
-    ///
-    /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
-    /// [`StoreFailure::Load`](crate::StoreFailure::Load),
-    /// [`ProcessError::Busy`](crate::ProcessError::Busy),
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended).
-    pub async fn restore(&self, checkpoint: CheckpointId) -> Result<Answer, KernelError> {
-        let (reply, lineage) = oneshot::channel();
-        self.kernel.cast(LookupMessage::Lineage {
-            pid: self.pid(),
-            reply,
-        })?;
-        let lineage = lineage.await.map_err(|_| KernelError::Closed)?;
-        let pid = self.pid();
-        let read = self.kernel.context.query_store(move |store, context| {
-            let state = consistent_cut::state_at_checkpoint(store, context, checkpoint, &lineage)?;
-            state.ok_or(KernelError::NotFound(NotFound::InCheckpoint {
-                pid,
-                checkpoint,
-            }))
-        });
-        let state: Box<CheckpointImage> = Box::new(read.await?);
-        self.request_answer(|request_id| Input::Host {
-            request_id,
-            request: HostRequest::Restore(state),
-        })
-        .await
-    }
-}
-
-impl Tree {
-    /// Creates a checkpoint of the process and its descendants, including those that have ended:
-    /// one consistent state, with the messages in flight between them. The checkpoint is durable
-    /// when this returns. Costs one record, with a number for each process.
-    ///
-    /// # Errors
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
-    pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
-        Ok(self
-            .0
-            .kernel
-            .make_checkpoint(self.0.pid(), Scope::Tree, label.into())
-            .await?
-            .0)
     }
 }

@@ -97,8 +97,8 @@ impl Kernel {
             *shared_inventory = inventory;
             result
         };
-        let garbage = tokio::task::spawn_blocking(work).await??;
+        let report = tokio::task::spawn_blocking(work).await??;
         drop(caller);
-        Ok(garbage)
+        Ok(report)
     }
 }

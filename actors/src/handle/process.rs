@@ -1,6 +1,7 @@
 //! A handle on one process.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod sending;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_kernel::process::{HostRequest, Input, Signal, State, image_of_copy};
@@ -9,11 +10,10 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::model::{ModelError, ModelErrorKind, TokenCount};
 use dormouse_proto::process::{Exit, Origin};
-use dormouse_proto::record::Phase;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::user_input::UserInput;
 use serde::de::DeserializeOwned;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
+use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 
 use super::events::Events;
 use super::kernel::{Kernel, ProcessInfo};
@@ -21,17 +21,11 @@ use super::tree::Tree;
 use crate::clock::now_ms;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, ProcessView};
-use crate::ports::SharedObserver;
-use crate::process::{Delivery, ProcessCopy, ReplyTo, TurnRequest};
+use crate::process::ProcessCopy;
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{
-    HandleGuard, HandleParts, HibernationMessage, ListFilter, MailMessage, RunMessage, TreeMessage,
-    WaitOutcome,
+    HandleGuard, HandleParts, HibernationMessage, ListFilter, RunMessage, WaitOutcome,
 };
-
-/// Numbers the requests of this host program. The owner token of the store, which is also part of a
-/// request id, distinguishes these requests from those of earlier programs.
-static NEXT_REQUEST: AtomicU64 = AtomicU64::new(0);
 
 /// A handle on a process. Clones refer to the same process; dropping a handle ends nothing.
 ///
@@ -468,108 +462,6 @@ impl Process {
             since_creation.unwrap_or_else(|| self.kernel.context.subscribe()),
             Some(self.pid),
         )
-    }
-
-    pub(super) async fn request_answer(
-        &self,
-        input: impl FnOnce(Arc<str>) -> Input,
-    ) -> Result<Answer, KernelError> {
-        let request_id = self.new_request_id();
-        self.request_with_id(request_id.clone(), input(request_id), None)
-            .await
-    }
-
-    pub(super) fn new_request_id(&self) -> Arc<str> {
-        let number = NEXT_REQUEST.fetch_add(1, Ordering::Relaxed);
-        format!("host:{}.{number}", self.kernel.context.owner_token).into()
-    }
-
-    pub(super) async fn request_with_id(
-        &self,
-        request_id: Arc<str>,
-        input: Input,
-        observer: Option<SharedObserver>,
-    ) -> Result<Answer, KernelError> {
-        let (reply, answer_receiver) = oneshot::channel();
-        self.deliver(input, Some((request_id, ReplyTo { reply, observer })))
-            .await?;
-        answer_receiver.await.map_err(|_| self.unanswered_error())
-    }
-
-    /// The error for a request that was dropped without an answer. The view shows whether the
-    /// process has ended; otherwise its actor stopped.
-    pub(super) fn unanswered_error(&self) -> KernelError {
-        match self.view.borrow().as_ref().map(|view| &view.phase) {
-            Some(Phase::Ended { .. }) => KernelError::Process(ProcessError::Ended(self.pid)),
-            _ => KernelError::Process(ProcessError::Unanswered(self.pid)),
-        }
-    }
-
-    async fn deliver(
-        &self,
-        input: Input,
-        reply_to: Option<(Arc<str>, ReplyTo)>,
-    ) -> Result<(), KernelError> {
-        let inbox_slot = self.acquire_inbox_slot()?;
-        self.send(input, Some(inbox_slot), reply_to, None).await
-    }
-
-    pub(super) async fn deliver_for_turn(
-        &self,
-        input: Input,
-        turn_request: TurnRequest,
-    ) -> Result<(), KernelError> {
-        let inbox_slot = self.acquire_inbox_slot()?;
-        self.send(input, Some(inbox_slot), None, Some(turn_request))
-            .await
-    }
-
-    fn acquire_inbox_slot(&self) -> Result<OwnedSemaphorePermit, KernelError> {
-        let (pid, limit) = (self.pid, self.kernel.context.limits.inbox_capacity);
-        let inbox_slot = self.inbox_slots.clone().try_acquire_owned();
-        inbox_slot.map_err(|_| ProcessError::Busy { pid, limit }.into())
-    }
-
-    /// Sends a signal or a cancellation. It occupies no inbox slot, so it reaches a process whose
-    /// inbox is full.
-    pub(super) async fn send_without_slot(&self, input: Input) -> Result<(), KernelError> {
-        self.send(input, None, None, None).await
-    }
-
-    pub(super) async fn signal_tree(&self, signal: Signal) -> Result<(), KernelError> {
-        let (durable_reply, durable_result) = oneshot::channel();
-        let message = TreeMessage::SignalTree {
-            root: self.pid,
-            signal,
-            durable_reply,
-        };
-        self.kernel.cast(message)?;
-        durable_result.await.unwrap_or(Err(KernelError::Closed))
-    }
-
-    async fn send(
-        &self,
-        input: Input,
-        inbox_slot: Option<OwnedSemaphorePermit>,
-        reply_to: Option<(Arc<str>, ReplyTo)>,
-        turn_request: Option<TurnRequest>,
-    ) -> Result<(), KernelError> {
-        let (durable_reply, durable_result) = oneshot::channel();
-        let delivery = Box::new(Delivery {
-            input,
-            inbox_slot,
-            reply_to,
-            durable_reply: Some(durable_reply),
-            turn_request,
-        });
-        let message = MailMessage::Deliver {
-            pid: self.pid,
-            delivery,
-        };
-        self.kernel.cast(message)?;
-        durable_result
-            .await
-            .unwrap_or_else(|_| Err(self.unanswered_error()))
     }
 }
 

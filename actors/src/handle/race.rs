@@ -90,7 +90,7 @@ pub struct RaceResult {
 /// A branch that was judged, or that cannot be.
 struct Judged {
     contender: Contender,
-    guard: KillGuard,
+    kill_guard: KillGuard,
     outcome: Result<(Candidate, Judgement), LossReason>,
 }
 
@@ -302,9 +302,9 @@ impl Race {
         drop(running);
         let judged = contenders.into_iter().zip(outcomes);
         judged
-            .map(|((contender, guard), outcome)| Judged {
+            .map(|((contender, kill_guard), outcome)| Judged {
                 contender,
-                guard,
+                kill_guard,
                 outcome,
             })
             .collect()
@@ -363,7 +363,7 @@ impl Race {
             // The choice comes before the end of the original: if the host stops in between, both
             // are there, never neither.
             winner.contender.process.choose().await?;
-            winner.guard.release();
+            winner.kill_guard.release();
             let process = winner.contender.process;
             won = winner.outcome.ok().map(|outcome| (process, outcome));
         }
@@ -397,7 +397,7 @@ impl Race {
     async fn end(&self, mut judged: Judged, reason: LossReason) -> Result<Loser, KernelError> {
         let calls = judged.contender.calls();
         judged.contender.kill().await?;
-        judged.guard.release();
+        judged.kill_guard.release();
         Loser::of(&self.kernel, judged, (reason, calls)).await
     }
 

@@ -8,35 +8,27 @@ use std::panic::AssertUnwindSafe;
 
 use dormouse_content::Content;
 use dormouse_kernel::permits::Requester;
-use dormouse_kernel::process::{Child, ChildEvent, Completion, Effect, Input, Report, Work};
+use dormouse_kernel::process::{Completion, Effect, Input, Report, Work};
 use dormouse_kernel::program::ModelChoice;
-use dormouse_kernel::syscall::{PendingSummary, PendingTempFile, PendingWrite};
+use dormouse_kernel::syscall::{PendingSummary, PendingWrite};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{CallId, FdId, ProcessCallId};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
-use dormouse_proto::process::Origin;
 use dormouse_proto::record::{Caller, PendingCall, Phase};
-use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply};
 use dormouse_proto::tool::{ExternalTool, ToolOutput};
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::sync::oneshot;
 use tracing::Span;
 
-use super::alarm::Alarm;
 use super::model_call::{DeltaSink, ModelRequest};
 use super::tool_observer::ToolObserver;
+use super::wake_timer::WakeTimer;
 use super::{Delivery, ProcessMessage, RunningProcess, model_call, tool_call};
 use crate::context::ToolCaller;
-use crate::environment::{self, StartContextError};
 use crate::event::Event;
 use crate::held_call::HeldCall;
 use crate::ports::OutputSink;
 use crate::spans;
-use crate::supervisor::{BirthMessage, RunMessage, SupervisorMessage, TreeMessage};
-use crate::temp_files::{self, TempFilesMessage};
-
-/// The result of an operation on the temporary files of the tree.
-pub(super) type TempFileResult = Result<TempFileReply<Content>, TempFileError>;
+use crate::supervisor::{RunMessage, SupervisorMessage, TreeMessage};
 
 impl RunningProcess {
     pub(super) fn execute_effect(&mut self, effect: Effect) {
@@ -68,7 +60,9 @@ impl RunningProcess {
             Effect::KillChildrenExcept { calls } => {
                 self.cast_to_supervisor(TreeMessage::KillChildrenExcept { parent: pid, calls });
             }
-            Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
+            Effect::WakeAt { at_ms } => {
+                self.wake_timer = Some(WakeTimer::at(at_ms, self.myself.clone()));
+            }
             Effect::AnswerHost { request_id, answer } => {
                 if let Some(requester) = self.host_requests.remove(&request_id) {
                     // The requester has dropped its receiver if it no longer waits.
@@ -343,116 +337,6 @@ impl RunningProcess {
         });
     }
 
-    /// Starts an operation on a temporary file. The request is sent at once, so that operations of
-    /// one reply keep their order; only the answer is awaited in a task.
-    fn start_temp_file_op(&mut self, call: CallId, pending: PendingTempFile) {
-        let work = self.request_temp_file(call, pending.op.clone(), pending.max_bytes);
-        let work = in_tool_span(self.tool_span(call), work, Result::is_err);
-        self.spawn_work(
-            work,
-            call,
-            move |result| Completion::TempFile { pending, result },
-            temp_files_failed,
-        );
-    }
-
-    /// Sends a request to the temporary files actor at once; the returned future waits for the
-    /// answer.
-    pub(super) fn request_temp_file(
-        &self,
-        call: CallId,
-        op: TempFileOp<Content>,
-        max_bytes: u64,
-    ) -> BoxFuture<'static, TempFileResult> {
-        let (reply, answer) = oneshot::channel();
-        // The local id, not the pid: a branch keeps it, so that the temporary files recognize a
-        // call from before the cut.
-        let origin = TempFileOrigin {
-            pid: self.state.pid(),
-            call,
-        };
-        let request = temp_files::TempFileRequest {
-            root: self.root,
-            origin,
-            op,
-            max_bytes,
-            reply,
-        };
-        // If the actor has stopped, the reply channel is dropped with the request.
-        let _ = self
-            .context
-            .temp_files
-            .cast(TempFilesMessage::Request(request));
-        async move {
-            answer
-                .await
-                .unwrap_or_else(|_| temp_files_failed("they gave no answer".to_owned()))
-        }
-        .boxed()
-    }
-
-    /// Creates children. If they need a start context (what they are told of their environment, and
-    /// the tools of their servers), it is collected in a task first. Abandoning the call cancels
-    /// the collection, and no child is created.
-    fn start_children(&mut self, children: Vec<Child>, may_exist: bool) {
-        let parent = self.pid();
-        let myself = self.myself.clone();
-        let (context, root) = (self.context.clone(), self.root);
-        let Some(Origin::Spawned { call }) = children
-            .iter()
-            .find(|child| environment::needs_start_context(child))
-            .map(|child| &child.origin)
-        else {
-            return self.cast_to_supervisor(BirthMessage::StartChildren {
-                parent,
-                children,
-                may_exist,
-            });
-        };
-        let call = *call;
-        let task = tokio::spawn(async move {
-            let children = environment::prepare_children(&context, root, children).await;
-            // The result goes through the process, which knows whether the call was abandoned in
-            // the meantime. If the process has stopped, so has the call.
-            let _ = myself.cast(ProcessMessage::ChildrenPrepared { call, children });
-        });
-        if let Some(previous) = self.call_tasks.insert(call, task) {
-            previous.abort();
-        }
-    }
-
-    /// Creates the children, unless their call was abandoned. If one cannot be created, the call is
-    /// answered with the reason.
-    pub(super) fn start_prepared_children(
-        &mut self,
-        call: CallId,
-        children: Result<Vec<Child>, StartContextError>,
-    ) {
-        if self.call_tasks.remove(&call).is_none() {
-            return;
-        }
-        match children {
-            Ok(children) => {
-                // Only spawned children need a start context, and a spawn looks for an existing
-                // child before it collects one.
-                let parent = self.pid();
-                let may_exist = false;
-                self.cast_to_supervisor(BirthMessage::StartChildren {
-                    parent,
-                    children,
-                    may_exist,
-                });
-            }
-            Err(why) => {
-                let why = format!("No child was made: {why}");
-                self.handle_input(Delivery::internal(Input::Child {
-                    call,
-                    event: ChildEvent::CreationFailed { why },
-                }));
-            }
-        }
-    }
-
     fn abandon_calls(&mut self, calls: Vec<CallId>) {
         for call in &calls {
             if let Some(task) = self.call_tasks.remove(call) {
@@ -491,14 +375,4 @@ fn model_failed(why: String) -> Result<Reply, ModelError> {
         ModelErrorKind::Unavailable,
         format!("the model failed internally: {why}"),
     ))
-}
-
-/// The result of an operation without an answer. The operation may have been executed, and the text
-/// says so.
-fn temp_files_failed(why: String) -> TempFileResult {
-    let reason = format!(
-        "The temporary files failed internally: {why}. Whether this was done is unknown: read, then \
-         decide."
-    );
-    Err(TempFileError::Unavailable { reason })
 }

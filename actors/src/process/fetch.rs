@@ -12,7 +12,7 @@ use dormouse_proto::temp_file::{TempFileOp, TempFileReply};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use super::RunningProcess;
-use super::effects::TempFileResult;
+use super::temp_file_op::TempFileResult;
 use crate::clock::now_ms;
 use crate::ports::Host;
 

@@ -5,7 +5,7 @@
 //! process is woken by [`Input::WakeDue`], like by a message. The process itself decides what is
 //! due, because its journal is the truth, so that waking it too early or twice does no harm. There
 //! is one timer, for the earliest time of all. A loaded process has a timer of its own besides
-//! (`process/alarm.rs`), for its wall time and for held calls that expire.
+//! (`process/wake_timer.rs`), for its wall time and for held calls that expire.
 //!
 //! Held processes are not woken: nothing runs before the host has resumed it. A process that only
 //! waits for its next alarm or for a person is resumed without being loaded.

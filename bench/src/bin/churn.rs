@@ -115,7 +115,7 @@ async fn main() -> Outcome {
             }
         }
         let start = Instant::now();
-        let garbage = kernel
+        let report = kernel
             .collect_garbage(retention.clone(), SweepMode::Free)
             .await?;
         let elapsed = start.elapsed();
@@ -128,8 +128,8 @@ async fn main() -> Outcome {
             status_kib(&status, "RssFile"),
             kernel.resident_bytes() >> 10,
             kernel.processes().await?.len(),
-            garbage.swept.bytes_after >> 20,
-            garbage.read + garbage.swept.inspected_records,
+            report.swept.bytes_after >> 20,
+            report.read + report.swept.inspected_records,
             elapsed.as_millis()
         )?;
     }

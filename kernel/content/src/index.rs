@@ -22,7 +22,7 @@ const CHAR_BLOCK: usize = 2 * BLOCK;
 
 /// The index of one text. Lookup methods take a function that reads bytes of that text.
 #[derive(Debug)]
-pub(super) struct LineIndex {
+pub(super) struct PositionIndex {
     /// Number of LFs before each block, then of the whole text.
     line_feeds: Box<[u64]>,
     /// Number of characters before each block, then of the whole text. `None` for ASCII text.
@@ -32,7 +32,7 @@ pub(super) struct LineIndex {
     len: usize,
 }
 
-impl LineIndex {
+impl PositionIndex {
     /// One pass over ASCII text, two over other text.
     pub(super) fn new(text: &str) -> Self {
         let mut is_ascii = true;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::decoding::Decoding;
 use super::detection::{SAMPLE_BYTES, detect, is_utf16_by_content};
-use super::index::LineIndex;
+use super::index::PositionIndex;
 use super::location::{Data, OpenContent, OpenLocation};
 use super::pages::PageTables;
 use super::{Content, Reader, Unreadable};
@@ -29,7 +29,7 @@ pub(super) const MAX_UNINDEXED_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) enum TextIndex {
     Text {
-        index: LineIndex,
+        index: PositionIndex,
         pages: PageTables,
         /// How the text is decoded, if it is not the bytes themselves.
         decoding: Option<Box<Decoding>>,
@@ -57,7 +57,7 @@ impl TextIndex {
 
     fn of_text(text: &str, decoding: Option<Box<Decoding>>) -> Self {
         Self::Text {
-            index: LineIndex::new(text),
+            index: PositionIndex::new(text),
             pages: PageTables::default(),
             decoding,
         }
@@ -229,5 +229,5 @@ impl Content {
 /// The byte range that is needed to number the lines of a part: from the start of the block that
 /// contains the byte before it.
 pub(super) fn line_window(range: &Range<usize>) -> Range<usize> {
-    LineIndex::block_start(range.start.saturating_sub(1))..range.end
+    PositionIndex::block_start(range.start.saturating_sub(1))..range.end
 }

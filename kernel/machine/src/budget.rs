@@ -19,6 +19,7 @@
 //!
 //! This module never reads a clock. Only [`Account::as_root`] resets values.
 
+mod limits;
 mod share;
 
 use dormouse_proto::budget::{Amount, Budget, Change, Clock, Ledger};
@@ -26,6 +27,7 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::model::Usage;
 use imbl::OrdMap;
 
+pub use self::limits::ReachedLimit;
 pub use self::share::{ChildCreation, InsufficientBudget, ShareRequest};
 
 /// Default limit for the number of simultaneous processes of a tree.
@@ -33,19 +35,6 @@ pub const DEFAULT_PROCESSES: u64 = 10_000;
 
 /// The most abandoned calls whose usage is awaited.
 const MAX_ABANDONED_CALLS: usize = 128;
-
-/// Percentage of a limit from which the model is warned.
-const WARNING_PERCENT: u64 = 80;
-
-/// The amounts that end a process when they are used up. The others only limit the children and
-/// contents that it may create.
-const ENDING_AMOUNTS: [Amount; 5] = [
-    Amount::InputTokens,
-    Amount::OutputTokens,
-    Amount::Cost,
-    Amount::WallTime,
-    Amount::ResidentBytes,
-];
 
 /// The budget account of a process and its subtree. Cloning costs a few pointers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,17 +57,6 @@ pub struct Account {
     warned: OrdMap<Amount, u64>,
     /// Abandoned calls whose usage may still arrive.
     abandoned_calls: Vec<CallId>,
-}
-
-/// An amount whose limit is reached or nearly reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReachedLimit {
-    /// The amount.
-    pub amount: Amount,
-    /// Current usage.
-    pub used: u64,
-    /// Limit of the amount.
-    pub limit: u64,
 }
 
 /// A violation of TREE-1.
@@ -317,56 +295,6 @@ impl Account {
             .values()
             .for_each(|share| spent += as_usage(share));
         spent
-    }
-
-    /// The first limit that is reached. Once a limit is reached, no further work may start.
-    #[must_use]
-    pub fn reached_limit(&self, now_ms: u64) -> Option<ReachedLimit> {
-        ENDING_AMOUNTS
-            .into_iter()
-            .filter_map(|amount| self.usage_and_limit(amount, now_ms))
-            .find(|reached| reached.used >= reached.limit)
-    }
-
-    /// Whether an amount is used up or completely reserved for children, so that the process has to
-    /// wait until children end and return their shares.
-    #[must_use]
-    pub fn waits_for_shares(&self) -> bool {
-        ENDING_AMOUNTS
-            .into_iter()
-            .any(|amount| self.remaining(amount) == Some(0))
-    }
-
-    /// The limits that are nearly reached and of which the model has not been warned yet.
-    /// Reservations do not count, since most of them are returned.
-    #[must_use]
-    pub fn nearly_reached_limits(&self, now_ms: u64) -> Vec<ReachedLimit> {
-        let is_near = |reached: &ReachedLimit| {
-            u128::from(reached.used) * 100
-                >= u128::from(reached.limit) * u128::from(WARNING_PERCENT)
-                && self
-                    .warned
-                    .get(&reached.amount)
-                    .is_none_or(|warned| *warned < reached.limit)
-        };
-        ENDING_AMOUNTS
-            .into_iter()
-            .filter_map(|amount| self.usage_and_limit(amount, now_ms))
-            .filter(is_near)
-            .collect()
-    }
-
-    /// Usage and limit of an amount that ends a process, if it is limited.
-    fn usage_and_limit(&self, amount: Amount, now_ms: u64) -> Option<ReachedLimit> {
-        let used = match amount {
-            Amount::WallTime => self.ran_ms(now_ms),
-            _ => self.used(amount),
-        };
-        Some(ReachedLimit {
-            amount,
-            used,
-            limit: self.limits.limit(amount)?,
-        })
     }
 
     /// Checks TREE-1 for one process and its living children: each child has a share and a limit

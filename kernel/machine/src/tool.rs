@@ -166,7 +166,7 @@ pub enum ProcessHandler {
     /// Start a process of a linked program.
     Spawn {
         /// Checks a call. Runs as a read.
-        pending: CheckSpawn,
+        check: CheckSpawn,
         /// Whether a checked call waits for the end of the child.
         waits: fn(&str) -> bool,
         /// The program that a checked call names.

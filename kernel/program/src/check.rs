@@ -15,7 +15,8 @@ use dormouse_proto::server::ServerValue;
 
 use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
-use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
+use super::library::{CheckedProgram, ResolvedLink};
+use super::model_choice::ModelChoice;
 use super::preload::{Preload, PreloadPart};
 use super::server_tools::OwnTools;
 use super::{

@@ -48,6 +48,7 @@ mod finding;
 
 mod kernel_tool;
 mod library;
+mod model_choice;
 mod parameters;
 mod path;
 mod preload;
@@ -74,7 +75,8 @@ pub use self::bundle::{
 pub use self::compile::{Compiled, KnownProviders, Registered, compile};
 pub use self::finding::{Finding, ProgramErrors};
 pub use self::kernel_tool::KernelTool;
-pub use self::library::{ModelChoice, Program, Script};
+pub use self::library::Program;
+pub use self::model_choice::{ModelChoice, Script};
 pub use self::path::relative_to_file as bundle_name;
 pub use self::preload::{Preload, PreloadPart};
 pub use self::prices::{MissingPrice, read_prices};

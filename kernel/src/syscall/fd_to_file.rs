@@ -138,7 +138,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     // Unlike a part, the whole content is not reformatted by default.
     let default_form = (selection == Selection::All).then_some(Form::Plain);
     let view = form::view(&args, entry, form::requested(&args).or(default_form), call)?;
-    let range = selection.resolve(&args, &view)?.bytes;
+    let range = selection.resolve(&args, &view)?.byte_range;
     let (bytes, lines) =
         read_original(&view.content, range).map_err(|error| args.unreadable_error(error))?;
     let write = FileWrite {

@@ -91,7 +91,7 @@ impl HandleExpander<'_> {
             )
         };
         // Escaping only adds bytes, so a content that is too long need not be read.
-        if reference.bytes()?.len() > self.bytes_left {
+        if reference.byte_range()?.len() > self.bytes_left {
             return Err(too_long());
         }
         let replacement = serde_json::Value::from(&*reference.slice()?.text).to_string();

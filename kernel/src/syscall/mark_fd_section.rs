@@ -69,11 +69,11 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let (id, entry) = call.table.resolve_argument(fd)?;
     let unreadable = |error| args.unreadable_error(error);
     let view = call.in_default_form(entry).map_err(unreadable)?;
-    let ResolvedSelection { bytes, .. } = lines.resolve(&args, &view)?;
+    let ResolvedSelection { byte_range, .. } = lines.resolve(&args, &view)?;
     let line_at = |byte| view.content.line_at(byte).map_err(unreadable);
-    let last = bytes.end.saturating_sub(1).max(bytes.start);
+    let last = byte_range.end.saturating_sub(1).max(byte_range.start);
     let section = Section {
-        start_line: line_at(bytes.start)?,
+        start_line: line_at(byte_range.start)?,
         end_line: line_at(last)?,
     };
     let replaced = view.entry.notes.sections.get(ref_id).copied();

@@ -110,10 +110,10 @@ impl<'a> PartReference<'a> {
     /// # Errors
     /// As [`slice`](Self::slice).
     pub(super) fn content(&self) -> Result<Content, FdError> {
-        let bytes = self.bytes()?;
+        let byte_range = self.byte_range()?;
         self.view
             .content
-            .extract(bytes)
+            .extract(byte_range)
             .map_err(|error| self.args.unreadable_error(error))
     }
 
@@ -123,19 +123,19 @@ impl<'a> PartReference<'a> {
     /// `invalid_page`, `invalid_range`, `invalid_parameter`, `not_found` for a section; each states
     /// what is valid. `content_unreadable`.
     pub(super) fn slice(&self) -> Result<Slice, FdError> {
-        let bytes = self.bytes()?;
+        let byte_range = self.byte_range()?;
         self.view
             .content
-            .slice(bytes)
+            .slice(byte_range)
             .map_err(|error| self.args.unreadable_error(error))
     }
 
     /// The byte range in the shown text of the descriptor.
-    pub(super) fn bytes(&self) -> Result<Range<usize>, FdError> {
+    pub(super) fn byte_range(&self) -> Result<Range<usize>, FdError> {
         let selection = self.part.map_or(Ok(Selection::All), |(unit, value)| {
             self.parse_selection(unit, value)
         })?;
-        Ok(selection.resolve(&self.args, &self.view)?.bytes)
+        Ok(selection.resolve(&self.args, &self.view)?.byte_range)
     }
 
     fn parse_selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {

@@ -181,11 +181,14 @@ pub(super) fn extract(
     view: &View<'_>,
     part: ResolvedSelection,
 ) -> Result<Outcome, Unreadable> {
-    let ResolvedSelection { bytes, shown_part } = part;
+    let ResolvedSelection {
+        byte_range,
+        shown_part,
+    } = part;
     let source = &view.content;
-    let last = bytes.end.saturating_sub(1).max(bytes.start);
-    let lines = (source.line_at(bytes.start)?, source.line_at(last)?);
-    let content = source.extract(bytes)?;
+    let last = byte_range.end.saturating_sub(1).max(byte_range.start);
+    let lines = (source.line_at(byte_range.start)?, source.line_at(last)?);
+    let content = source.extract(byte_range)?;
     let extent = view.describe(content.clone())?;
     let entry = Entry::new(
         content,

@@ -97,7 +97,7 @@ impl Selection {
             Self::Unit { unit, which } => unit::resolve(args, view, unit, which)?,
         };
         Ok(ResolvedSelection {
-            bytes: byte_range(view, &shown_part).map_err(unreadable)?,
+            byte_range: byte_range(view, &shown_part).map_err(unreadable)?,
             shown_part,
         })
     }
@@ -191,7 +191,7 @@ fn byte_range(view: &View<'_>, shown_part: &ShownPart) -> Result<Range<usize>, U
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResolvedSelection {
     /// Byte range in the shown text.
-    pub(super) bytes: Range<usize>,
+    pub(super) byte_range: Range<usize>,
     pub(super) shown_part: ShownPart,
 }
 
@@ -256,7 +256,10 @@ impl ResolvedSelection {
         view: &View<'_>,
         max_chars: u64,
     ) -> Result<(Range<usize>, ShownPart, Option<ShownPart>), Unreadable> {
-        let Self { bytes, shown_part } = self;
+        let Self {
+            byte_range: bytes,
+            shown_part,
+        } = self;
         let content = &view.content;
         // A character has at least one byte, so this part fits.
         if bytes.len() as u64 <= max_chars {

@@ -29,7 +29,7 @@ pub const TOOL: Tool = Tool {
     example: None,
     may_repeat: super::always_repeatable,
     handler: Handler::Process(ProcessHandler::Spawn {
-        pending,
+        check: pending,
         waits,
         program_name,
     }),

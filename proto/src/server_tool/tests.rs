@@ -203,11 +203,11 @@ fn parts_and_metadata_of_gemini_are_read() {
 }
 
 #[test]
-fn a_note_is_a_file_that_is_there_or_missing() {
-    let note = |json: Value| Block::Opaque(Raw::note(json.to_string()));
+fn an_adapter_block_is_a_file_that_is_there_or_missing() {
+    let block = |json: Value| Block::Opaque(Raw::adapter_block(json.to_string()));
     let file = json!({"type": "file", "tool": "code_execution", "id": "f1", "name": "a\n b.png",
         "media_type": "image/png", "data": "cG5n"});
-    let found = server_blocks(&note(file));
+    let found = server_blocks(&block(file));
     let output = found[0].output.as_ref().unwrap();
     let media = Media {
         name: Some("a b.png".to_owned()),
@@ -227,7 +227,7 @@ fn a_note_is_a_file_that_is_there_or_missing() {
         ),
     ];
     for (json, missing) in cases {
-        let output = server_blocks(&note(json)).remove(0).output.unwrap();
+        let output = server_blocks(&block(json)).remove(0).output.unwrap();
         assert_eq!((output.media.len(), &*output.missing[0]), (0, missing));
     }
     for json in [
@@ -235,6 +235,6 @@ fn a_note_is_a_file_that_is_there_or_missing() {
         json!([]),
         json!({"type": 7}),
     ] {
-        assert_eq!(server_blocks(&note(json)), []);
+        assert_eq!(server_blocks(&block(json)), []);
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! A reply names its container and says until when it lives. Later requests name it again, so that
 //! files and variables are still there; a request that answers a call which code in the container
-//! made is refused without it. The name is kept in the reply as a *note*: an opaque block that this
-//! crate adds, which is stored with the conversation and sent to no provider ([`Raw::note`]). So a
-//! fork or a restored process continues in the same container. A compaction moves the latest note
-//! into the summary.
+//! made is refused without it. The name is kept in the reply as an *adapter block*: an opaque block that
+//! this crate adds, which is stored with the conversation and sent to no provider
+//! ([`Raw::ADAPTER_BLOCK`]). So a fork or a restored process continues in the same container. A
+//! compaction moves the latest one into the summary.
 //!
 //! Requests name it after the messages: it changes from reply to reply, and what comes before the
 //! messages may not (HIST-1).
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::Request;
-use dormouse_proto::server_tool::{CONTAINER_NOTE, container_note, latest_container_note};
+use dormouse_proto::server_tool::{CONTAINER_BLOCK, container_block, latest_container_block};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -31,18 +31,18 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// The note that keeps the container with the reply; none if it has no name.
-    pub(super) fn into_note(self) -> Option<Block> {
+    /// The adapter block that keeps the container with the reply; none if it has no name.
+    pub(super) fn into_block(self) -> Option<Block> {
         let id = self.id.filter(|id| !id.is_empty())?;
-        let note = Fields::of_type(CONTAINER_NOTE)
+        let fields = Fields::of_type(CONTAINER_BLOCK)
             .with("id", &id)
             .with_some("expires_at", self.expires_at.as_ref());
-        Some(Block::Opaque(Raw::note(note.to_json())))
+        Some(Block::Opaque(Raw::adapter_block(fields.to_json())))
     }
 
-    /// The container that a note names; none if the block is another one.
-    fn of_note(block: &Block) -> Option<Self> {
-        let fields: Fields = serde_json::from_str(container_note(block)?).ok()?;
+    /// The container that an adapter block names; none if the block is another one.
+    fn of_block(block: &Block) -> Option<Self> {
+        let fields: Fields = serde_json::from_str(container_block(block)?).ok()?;
         Some(Self {
             id: fields.text("id"),
             expires_at: fields.text("expires_at"),
@@ -66,8 +66,8 @@ pub(super) fn lenient<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Conta
 /// container unless the program names one itself.
 pub(super) fn of_request(request: &Request, now: SystemTime) -> Option<Value> {
     let messages = request.messages.iter().map(|message| &**message);
-    let latest = latest_container_note(messages)
-        .and_then(Container::of_note)
+    let latest = latest_container_block(messages)
+        .and_then(Container::of_block)
         .filter(|latest| !latest.is_expired(now));
     let id = latest.and_then(|latest| latest.id).map(Value::String);
     let mut program = request.parameters.get(CONTAINER).cloned();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_names_its_container_at_its_end_and_the_note_is_never_sent() {
+    fn a_stream_names_its_container_at_its_end_and_the_block_is_never_sent() {
         let start = r#"{"type":"message_start","message":{"content":[]}}"#;
         let delta = json!({"type": "message_delta", "delta": {"stop_reason": "end_turn",
             "container": {"id": "c1", "expires_at": UNTIL}}});

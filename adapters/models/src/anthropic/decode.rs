@@ -66,7 +66,7 @@ pub(super) fn build_reply(
         }
         stop => stop,
     };
-    blocks.extend(container.and_then(Container::into_note));
+    blocks.extend(container.and_then(Container::into_block));
     Ok(Reply {
         blocks,
         stop,

@@ -1,16 +1,16 @@
 //! Files that a provider's tools made and that a reply only names: they are fetched from the
 //! provider, so that the process gets them as descriptors, as it gets images.
 //!
-//! A file is kept in the reply as a *note*, with its bytes or with the reason why they are not
-//! there. A note is an opaque block that this crate adds, which is stored with the conversation and
-//! sent to no provider ([`Raw::note`]). The reply is complete before, so a file that cannot be
+//! A file is kept in the reply as an *adapter block*, with its bytes or with the reason why they are
+//! not there. That is an opaque block that this crate adds, which is stored with the conversation and
+//! sent to no provider ([`Raw::ADAPTER_BLOCK`]). The reply is complete before, so a file that cannot be
 //! fetched is no failure of the call.
 
 use std::time::Duration;
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, Reply};
-use dormouse_proto::server_tool::FILE_NOTE;
+use dormouse_proto::server_tool::FILE_BLOCK;
 use futures_util::StreamExt;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode};
@@ -115,7 +115,7 @@ impl<C: Codec> Client<C> {
             if let Ok(file) = &fetched {
                 bytes_left = bytes_left.saturating_sub(file.bytes.len() as u64);
             }
-            reply.blocks.push(self.file_note(link, fetched));
+            reply.blocks.push(self.file_block(link, fetched));
         }
         reply
     }
@@ -170,12 +170,12 @@ impl<C: Codec> Client<C> {
         Ok((headers, read(response, max_bytes).await?))
     }
 
-    fn file_note(&self, link: &FileLink, fetched: Result<FetchedFile, FileError>) -> Block {
-        let note = Fields::of_type(FILE_NOTE)
+    fn file_block(&self, link: &FileLink, fetched: Result<FetchedFile, FileError>) -> Block {
+        let fields = Fields::of_type(FILE_BLOCK)
             .with("tool", &link.tool)
             .with("id", &link.id);
-        let note = match fetched {
-            Ok(file) => note
+        let fields = match fetched {
+            Ok(file) => fields
                 .with_some("name", file.name.as_ref())
                 .with("media_type", &file.media_type)
                 .with("data", &base64(&file.bytes.into())),
@@ -184,11 +184,12 @@ impl<C: Codec> Client<C> {
                 let text = secrets.fold(error.to_string(), |text, secret| {
                     redact_secret(&text, secret)
                 });
-                note.with_some("name", link.name.as_ref())
+                fields
+                    .with_some("name", link.name.as_ref())
                     .with("error", &text)
             }
         };
-        Block::Opaque(Raw::note(note.to_json()))
+        Block::Opaque(Raw::adapter_block(fields.to_json()))
     }
 }
 

@@ -2,6 +2,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 
 use dormouse_actors::ports::{Batch, Store as _, SyncLevel, WriteOp};
+use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use super::TextIndex;
-use crate::index::LineIndex;
+use crate::index::PositionIndex;
 use crate::pages::PageTables;
 
 const VERSION: u8 = 1;
@@ -69,7 +69,7 @@ impl TextIndex {
             BINARY => Self::Binary { len },
             UTF8 if is_utf16() => return None,
             TEXT | UTF8 => Self::Text {
-                index: LineIndex::deserialize(&mut input, len)?,
+                index: PositionIndex::deserialize(&mut input, len)?,
                 pages: read_tables(&mut input, len)?,
                 decoding: None,
             },

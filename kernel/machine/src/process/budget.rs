@@ -37,12 +37,12 @@ impl Draft {
     /// Ends or pauses the process if its budget has reached a limit. Returns whether a model call is
     /// permitted. No call is permitted while the rest of the budget is reserved for children.
     pub(super) fn check_budget(&mut self) -> bool {
-        !self.stop_at_limit() && !self.state.budget.waits_for_shares()
+        !self.end_or_pause_at_limit() && !self.state.budget.waits_for_shares()
     }
 
     /// Ends or pauses the process if its budget has reached a limit that the rule of the program does
     /// not raise. Returns whether it ended or is paused.
-    pub(super) fn stop_at_limit(&mut self) -> bool {
+    pub(super) fn end_or_pause_at_limit(&mut self) -> bool {
         while let Some(reached) = self.state.budget.reached_limit(self.now_ms) {
             if !self.raise_by_rule(reached.amount) {
                 self.end_or_pause(reached);
@@ -107,7 +107,7 @@ impl Draft {
     /// refuses held calls that have expired. The comparison uses the scheduled time, not the clock,
     /// which may have been set back.
     pub(super) fn handle_time(&mut self, at_ms: u64) {
-        if !self.stop_at_deadline(at_ms) && self.expire_held_calls(at_ms) {
+        if !self.end_or_pause_at_deadline(at_ms) && self.expire_held_calls(at_ms) {
             self.start_unstarted_calls();
         }
     }
@@ -122,7 +122,7 @@ impl Draft {
 
     /// Ends or pauses the process if its wall time is used up at `at_ms`, and the rule of the program
     /// does not raise it. Returns whether it ended or is paused.
-    pub(super) fn stop_at_deadline(&mut self, at_ms: u64) -> bool {
+    pub(super) fn end_or_pause_at_deadline(&mut self, at_ms: u64) -> bool {
         loop {
             let budget = &self.state.budget;
             let (Some(deadline), Some(limit)) =

@@ -1,7 +1,8 @@
 //! Checkpoints: executes the tools that make, list and restore checkpoints, and restores a process
 //! in place.
 //!
-//! `checkpoint_op.rs` holds the operations as data, and `evolve.rs` applies a restore to the state.
+//! `checkpoint_op.rs` holds the operations as data, and `evolve/earlier_point.rs` applies a restore to
+//! the state.
 //!
 //! A checkpoint names a position in the journal. To restore it, the shell reads the image at that
 //! position and feeds it back as an input. A restore is one fact at the end of the journal:

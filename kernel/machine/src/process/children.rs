@@ -29,7 +29,7 @@ use super::arrival::Arrival;
 use super::decide::Draft;
 use super::evolve::{append_marker, tool_result_blocks};
 use super::read::ReadSubject;
-use super::speculation::{refusal, with_speculation};
+use super::speculation::{why_it_loses, with_speculation};
 use super::{Child, Effect, Image, State};
 use crate::table::placement::{Placement, Placer};
 use crate::tool::{ProcessHandler, Refusal};
@@ -64,7 +64,7 @@ impl Draft {
 
     /// Ends the other children of an exploration without a judge once one of them is done.
     fn end_outrun_children(&mut self, call: CallId) {
-        let Some(pending_call) = self.state.unanswered_call(call) else {
+        let Some(pending_call) = self.state.call_in_flight(call) else {
             return;
         };
         let Some(ProcessHandler::Explore { judge, .. }) = self.process_handler_of(pending_call)
@@ -226,7 +226,7 @@ impl Draft {
             });
         }
         self.continue_with_returned_shares();
-        let Some(pending_call) = self.state.unanswered_call(call) else {
+        let Some(pending_call) = self.state.call_in_flight(call) else {
             return;
         };
         if has_ended(pending_call, index) {
@@ -331,7 +331,7 @@ impl Draft {
     fn answer_exploration(&mut self, call: CallId, ended: Vec<PlacedExit>) {
         let winner = ended
             .iter()
-            .find(|exit| exit.refusal.is_none())
+            .find(|exit| exit.why_it_loses.is_none())
             .map(|exit| exit.index);
         let mut produced = 0;
         let mut results = Element::new("explore_result")
@@ -346,7 +346,7 @@ impl Draft {
                 produced = exit.placement.produced_chars();
                 self.fill_element(element, exit.placement)
             } else {
-                let lost = exit.refusal.as_deref().unwrap_or("another child won");
+                let lost = exit.why_it_loses.as_deref().unwrap_or("another child won");
                 element.attribute("lost", lost).text(exit.beginning)
             });
         }
@@ -402,7 +402,7 @@ pub struct PlacedExit {
     /// The beginning of its last message, for a child that does not win an exploration.
     pub beginning: String,
     /// Why a child of an exploration does not win; `None` if it passes.
-    pub refusal: Option<String>,
+    pub why_it_loses: Option<String>,
 }
 
 /// The most characters that are shown of the last message of a child that does not win.
@@ -422,7 +422,7 @@ impl PlacedExit {
             status: exit.status,
             placement: placer.exit(exit, &format!("{tool}:{child}")),
             beginning: truncate(&exit.message, MAX_BEGINNING_CHARS),
-            refusal: refusal(exit, judge),
+            why_it_loses: why_it_loses(exit, judge),
         }
     }
 }

@@ -147,7 +147,7 @@ impl State {
             return;
         }
         let key = self.effect_key(pending_call, &binding.tool);
-        let repeated = match judged(pending_call) {
+        let repeated = match fence_hold(pending_call) {
             Some(_) => claimed_effect(pending_call),
             None => self.find_repeated(pending_call, key),
         };
@@ -236,14 +236,14 @@ fn drop_oldest(log: &mut EffectLog<Content>) {
 
 /// The fence's hold on a call: the call is held because it repeats an effect, or was approved
 /// although it does.
-pub(super) fn judged(pending_call: &PendingCall) -> Option<&Hold> {
+pub(super) fn fence_hold(pending_call: &PendingCall) -> Option<&Hold> {
     let (Gate::Held(hold) | Gate::Approved { hold, .. }) = pending_call.gate.as_ref()?;
     matches!(hold.reason, HoldReason::Repeats { .. }).then_some(hold)
 }
 
 /// The number of the effect that a held or approved call repeats.
 fn claimed_effect(pending_call: &PendingCall) -> Option<u32> {
-    match &judged(pending_call)?.reason {
+    match &fence_hold(pending_call)?.reason {
         HoldReason::Repeats { effect } => effect.as_ref().map(|effect| effect.number),
         HoldReason::Rule { .. } | HoldReason::Question | HoldReason::Speculation => None,
     }
@@ -346,7 +346,7 @@ pub fn with_effect_policy(mut image: Image, policy: Option<EffectPolicy>) -> Ima
     image.effects.policy = Some(policy);
     if let Phase::Acting { pending_calls, .. } = &mut image.phase {
         for pending_call in pending_calls.iter_mut().filter(|call| !call.started) {
-            if judged(pending_call).is_some() {
+            if fence_hold(pending_call).is_some() {
                 void_verdict(pending_call);
             }
         }
@@ -449,79 +449,4 @@ fn write_canonical(value: &Value, out: &mut String) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_calls_are_the_same_if_their_declared_arguments_are() {
-        let volatile = |names: &[&str]| RepeatRule {
-            volatile: names.iter().map(|name| (*name).to_owned()).collect(),
-            ..RepeatRule::default()
-        };
-        let key = |names: &[&str]| RepeatRule {
-            key: names.iter().map(|name| (*name).to_owned()).collect(),
-            ..RepeatRule::default()
-        };
-        let plain = RepeatRule::default();
-        let cases = [
-            (
-                &plain,
-                r#"{"a":1,"b":[2]}"#,
-                r#"{ "b": [2], "a": 1 }"#,
-                true,
-            ),
-            (&plain, r#"{"a":1}"#, r#"{"a":2}"#, false),
-            (&plain, r#"{"a":1}"#, r#"{"a":"1"}"#, false),
-            (&plain, r#"{"a":["b","c"]}"#, r#"{"a":["b,c"]}"#, false),
-            (&plain, "no JSON", " no JSON\n", true),
-            (
-                &volatile(&["id"]),
-                r#"{"a":1,"id":1}"#,
-                r#"{"a":1,"id":2}"#,
-                true,
-            ),
-            (&volatile(&["id"]), r#"{"a":1,"id":1}"#, r#"{"a":1}"#, true),
-            (
-                &volatile(&["id"]),
-                r#"{"a":1,"id":1}"#,
-                r#"{"a":2,"id":1}"#,
-                false,
-            ),
-            (
-                &volatile(&["/o/id"]),
-                r#"{"o":{"id":1,"x":1}}"#,
-                r#"{"o":{"x":1}}"#,
-                true,
-            ),
-            (
-                &volatile(&["/o/id"]),
-                r#"{"o":{"id":1},"id":1}"#,
-                r#"{"o":{"id":1},"id":2}"#,
-                false,
-            ),
-            (
-                &key(&["order"]),
-                r#"{"order":7,"sum":1}"#,
-                r#"{"order":7,"sum":2}"#,
-                true,
-            ),
-            (&key(&["order"]), r#"{"order":7}"#, r#"{"order":8}"#, false),
-            (
-                &key(&["/o/a", "b"]),
-                r#"{"o":{"a":1},"b":2,"c":3}"#,
-                r#"{"b":2,"o":{"a":1}}"#,
-                true,
-            ),
-            // A call without any of these arguments is compared as a whole.
-            (&key(&["order"]), r#"{"sum":1}"#, r#"{"sum":2}"#, false),
-        ];
-        for (rule, one, other, expected) in cases {
-            let key = |args| key_of_arguments(args, Some(rule), |args| args);
-            assert_eq!(
-                key(one) == key(other),
-                expected,
-                "{one} and {other} by {rule:?}"
-            );
-        }
-    }
-}
+mod tests;

@@ -6,28 +6,27 @@
 //! `proto/src/record/fact.rs` says what each fact means, `state.rs` what each field of the state
 //! means. `effect_log.rs` keeps the log of what the process did outside of itself.
 
+mod calls;
+mod earlier_point;
+
 use std::sync::Arc;
 
 use dormouse_proto::budget::{Change, Ledger};
-use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
-use dormouse_proto::model::{StopReason, Usage};
+use dormouse_proto::model::Usage;
 use dormouse_proto::record::{
-    AlarmFact, Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages,
-    DescriptorFact, EditedArguments, Entry, Gate, Hold, Lifetime, MailFact, PendingCall, Phase,
-    ResultProgress, TurnFact,
+    AlarmFact, Annotation, ChildFact, DescriptorFact, MailFact, Phase, ResultProgress, TurnFact,
 };
-use dormouse_proto::server_tool::container_note;
-use dormouse_proto::tool::Answer;
-use imbl::{OrdMap, Vector};
+use dormouse_proto::server_tool::container_block;
+use imbl::OrdMap;
 
-use super::effect_log::{go_back_to_message, gone_back, void_verdict};
-use super::state::alarms_by_id;
-use super::{Fact, Image, State};
+pub(super) use self::calls::tool_result_blocks;
+use self::calls::{evolve_call, interrupt, update_pending_call};
+use self::earlier_point::{append_after_goto, compact, go_to_message, restore_image};
+use super::{Fact, State};
 use crate::budget::Account;
 use crate::table::marker;
-use dormouse_content::Content;
 use dormouse_program::Program;
 
 /// Applies `fact`. O(log n) in the size of the conversation or table; a switch to a model of
@@ -179,80 +178,6 @@ fn add_failed_attempt(state: &mut State) {
     *failed = failed.saturating_add(1);
 }
 
-fn evolve_call(state: &mut State, fact: &CallFact) {
-    match fact {
-        // A call that is repeated after a restart counts once.
-        CallFact::ModelCalled { call } if state.phase == (Phase::Thinking { call: *call }) => {}
-        CallFact::ModelCalled { call } => {
-            state.iterations = state.iterations.saturating_add(1);
-            allocate_call(state);
-            state.phase = Phase::Thinking { call: *call };
-        }
-        CallFact::ModelReplied {
-            blocks,
-            stop,
-            usage,
-            ..
-        } => {
-            state.budget_mut().add_usage(*usage);
-            state.request_tokens = usage.all_input_tokens().saturating_add(usage.output_tokens);
-            apply_reply(state, blocks, *stop);
-        }
-        CallFact::ModelSwitched { to, .. } => switch_model(state, *to),
-        CallFact::HostCalled {
-            request_id,
-            tool,
-            args,
-        } => {
-            let pending_call =
-                new_pending_call(state, request_id.clone(), tool.clone(), args.clone());
-            match &mut state.phase {
-                Phase::Acting {
-                    caller: Caller::Host,
-                    pending_calls,
-                } => pending_calls.push(pending_call),
-                phase => {
-                    *phase = Phase::Acting {
-                        caller: Caller::Host,
-                        pending_calls: vec![pending_call],
-                    }
-                }
-            }
-        }
-        CallFact::ToolCalled { call } => {
-            state.count_limited_call(*call);
-            update_pending_call(state, *call, |pending_call| pending_call.started = true);
-            state.record_effect(*call);
-        }
-        CallFact::ToolReturned {
-            call,
-            answer,
-            produced_chars,
-        } => {
-            state.output_totals.produced_chars = state
-                .output_totals
-                .produced_chars
-                .saturating_add(*produced_chars);
-            if !answer.is_error {
-                state.count_limited_call(*call);
-            }
-            state.record_outcome(*call, answer);
-            update_pending_call(state, *call, |pending_call| {
-                pending_call.answer = Some(answer.clone())
-            });
-            finish_calls(state);
-        }
-        CallFact::Held { call, hold } => {
-            update_pending_call(state, *call, |pending_call| hold_call(pending_call, hold))
-        }
-        CallFact::Recalled { call, effect } => state.record_recall(*call, *effect),
-        CallFact::EffectPolicySet { policy } => state.effects.policy = *policy,
-        CallFact::Approved { call, edited } => update_pending_call(state, *call, |pending_call| {
-            approve(pending_call, edited.as_ref())
-        }),
-    }
-}
-
 fn evolve_child(state: &mut State, fact: &ChildFact) {
     match fact {
         ChildFact::Started { call, child } => {
@@ -292,11 +217,6 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
         }
     }
 }
-
-/// Answer to a tool use of a truncated reply. The tool use may be truncated itself, so it never
-/// runs.
-const NOT_RUN: &str =
-    "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
 
 fn queue_mail(state: &mut State, from: Sender, message: &Arc<Message>) {
     state.mailbox.push_back(Mail {
@@ -341,7 +261,7 @@ pub(super) fn without_server_data(message: &Arc<Message>) -> Arc<Message> {
             Block::Text { raw: Some(_), .. } | Block::ToolUse { raw: Some(_), .. }
         )
     };
-    let names_container = |block: &Block| container_note(block).is_some();
+    let names_container = |block: &Block| container_block(block).is_some();
     if !message
         .blocks
         .iter()
@@ -357,77 +277,6 @@ pub(super) fn without_server_data(message: &Arc<Message>) -> Arc<Message> {
         }
     }
     Arc::new(message)
-}
-
-fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
-    push_message(state, Role::Assistant, blocks.to_vec());
-    state.add_server_tool_calls(blocks);
-    let is_truncated = matches!(
-        stop,
-        StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow
-    );
-    let mut pending_calls = Vec::new();
-    for block in blocks {
-        if let Block::ToolUse { id, name, args, .. } = block {
-            let answer = is_truncated.then(|| Answer::failed(NOT_RUN));
-            pending_calls.push(PendingCall {
-                answer,
-                ..new_pending_call(state, id.clone(), name.clone(), args.clone())
-            });
-        }
-    }
-    state.phase = Phase::Acting {
-        caller: Caller::Model,
-        pending_calls,
-    };
-    if is_truncated || state.pending_calls().is_empty() {
-        finish_calls(state);
-        state.phase = Phase::Ready {
-            stop_reason: Some(stop),
-        };
-    }
-}
-
-/// Holds a call. An approval that it had, and the change that came with it, are void.
-fn hold_call(pending_call: &mut PendingCall, hold: &Hold) {
-    void_verdict(pending_call);
-    pending_call.gate = Some(Gate::Held(hold.clone()));
-}
-
-/// Approves a held call. The tool use in the conversation keeps the arguments of the model.
-fn approve(pending_call: &mut PendingCall, edited: Option<&EditedArguments>) {
-    let Some(Gate::Held(hold)) = pending_call.gate.take() else {
-        return;
-    };
-    let edit = edited.map(|edited| ArgumentEdit {
-        original: std::mem::replace(&mut pending_call.args, edited.args.clone()),
-        notice: edited.notice.clone(),
-    });
-    pending_call.gate = Some(Gate::Approved { hold, edit });
-}
-
-fn new_pending_call(
-    state: &mut State,
-    id: Arc<str>,
-    tool: Arc<str>,
-    args: Arc<str>,
-) -> PendingCall {
-    PendingCall {
-        call: allocate_call(state),
-        id,
-        tool,
-        args,
-        started: false,
-        ended_children: OrdMap::new(),
-        answer: None,
-        gate: None,
-    }
-}
-
-fn allocate_call(state: &mut State) -> CallId {
-    let call = state.next_call();
-    state.next_seq = state.next_seq.saturating_add(1);
-    call
 }
 
 fn push_message(state: &mut State, role: Role, blocks: Vec<Block>) {
@@ -456,236 +305,5 @@ fn append_to_last_message(state: &mut State, text: &str) {
     if let Some(last) = state.messages.back_mut() {
         Arc::make_mut(last).blocks.push(Block::text(text));
         state.update_message_descriptors();
-    }
-}
-
-/// The calls that were started and have no answer.
-fn calls_in_flight(phase: &Phase) -> Vec<CallId> {
-    match phase {
-        Phase::Thinking { call } => vec![*call],
-        Phase::Acting { pending_calls, .. } => pending_calls
-            .iter()
-            .filter(|pending_call| pending_call.started && pending_call.answer.is_none())
-            .map(|pending_call| pending_call.call)
-            .collect(),
-        Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
-    }
-}
-
-fn update_pending_call(state: &mut State, call: CallId, change: impl FnOnce(&mut PendingCall)) {
-    if let Phase::Acting { pending_calls, .. } = &mut state.phase
-        && let Some(pending_call) = pending_calls
-            .iter_mut()
-            .find(|pending_call| pending_call.call == call)
-    {
-        change(pending_call);
-    }
-}
-
-/// Finishes the pending calls. Once all tool uses of the model have an answer, the answers enter
-/// the conversation as one message, in the order of the uses. Host calls are independent: each is
-/// removed as soon as it is answered.
-fn finish_calls(state: &mut State) {
-    let Phase::Acting {
-        caller,
-        pending_calls,
-    } = &mut state.phase
-    else {
-        return;
-    };
-    if *caller == Caller::Host {
-        pending_calls.retain(|pending_call| pending_call.answer.is_none());
-        if pending_calls.is_empty() {
-            state.phase = Phase::Idle;
-        }
-        return;
-    }
-    let Some(answers) = pending_calls
-        .iter()
-        .map(|pending_call| pending_call.answer.clone())
-        .collect::<Option<Vec<_>>>()
-    else {
-        return;
-    };
-    let results = pending_calls
-        .iter()
-        .zip(&answers)
-        .flat_map(|(pending_call, answer)| tool_result_blocks(pending_call, answer))
-        .collect();
-    let entered_chars = answers
-        .iter()
-        .map(|answer| answer.text.chars().count() as u64)
-        .sum();
-    state.output_totals.entered_chars = state
-        .output_totals
-        .entered_chars
-        .saturating_add(entered_chars);
-    push_message(state, Role::User, results);
-    state.phase = Phase::Ready { stop_reason: None };
-}
-
-/// The blocks of an answer in the conversation: its text, then its media. If a person changed the
-/// arguments of the call, the text begins with what they are.
-pub(super) fn tool_result_blocks(
-    pending_call: &PendingCall,
-    answer: &Answer,
-) -> impl Iterator<Item = Block> {
-    let text = Block::ToolResult {
-        id: pending_call.id.clone(),
-        text: match pending_call.edit() {
-            Some(edit) => format!("{}\n{}", edit.notice, answer.text).into(),
-            None => answer.text.clone(),
-        },
-        is_error: answer.is_error,
-    };
-    let id = pending_call.id.clone();
-    let media = answer.media.clone().into_iter();
-    std::iter::once(text).chain(media.map(move |media| Block::Media {
-        answers: Some(id.clone()),
-        media,
-    }))
-}
-
-/// Goes back to message `to`: drops the later messages and their annotations, and appends
-/// `message`. The epoch rises, so that completions of the dropped calls are stale.
-fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
-    let index = (to as usize).saturating_sub(state.messages_before_first());
-    state.messages.truncate(index);
-    state.forked_at.retain(|at| *at as usize <= index);
-    append_after_goto(state, to, message, by);
-}
-
-/// Appends the message of a goto to message `to`, which is now the last one.
-fn append_after_goto(state: &mut State, to: u32, message: &Message, by: Caller) {
-    state.epoch = state.epoch.saturating_add(1);
-    go_back_to_message(&mut state.effects, to);
-    state.request_tokens = 0;
-    state.recount_server_tool_calls();
-    state.table.drop_notes_after(to);
-    push_message(state, message.role, message.blocks.clone());
-    state.result.value = None;
-    if by == Caller::Host {
-        state.iterations = 0;
-        state.result.failed_attempts = 0;
-    }
-    state.phase = Phase::Ready { stop_reason: None };
-}
-
-/// Replaces all messages except the last `kept` ones by `summary`. The epoch rises, since the
-/// process waits for a model that refused the conversation, or for none.
-fn compact(
-    state: &mut State,
-    compacted: &CompactedMessages<Content>,
-    entry: &Entry<Content>,
-    summary: &Arc<Message>,
-    kept: u32,
-) {
-    if let Phase::Thinking { .. } = state.phase {
-        // A refused call does not count against `max_iterations`.
-        state.iterations = state.iterations.saturating_sub(1);
-    }
-    state.epoch = state.epoch.saturating_add(1);
-    let first_kept = state.messages.len().saturating_sub(kept as usize);
-    let mut messages = state.messages.split_off(first_kept);
-    messages.push_front(summary.clone());
-    state.messages = messages;
-    // `forked_at` names prefixes that other descendants of a fork share. None of them has this
-    // summary.
-    state.forked_at.clear();
-    state.request_tokens = 0;
-    state.recount_server_tool_calls();
-    let id = FdId::History(compacted.history);
-    state.table.insert(id, entry.clone());
-    state.compacted.push_back(compacted.clone());
-    state.update_message_descriptors();
-    state.phase = Phase::Ready { stop_reason: None };
-}
-
-/// Restores the process to `image` and appends `message`. The epoch rises, counters continue, and
-/// usage, receipts and waiting mail are kept. The alarms that were open are open again. Effects after
-/// the checkpoint lie beyond it. If the host restores a session that was idle at the checkpoint,
-/// the session is idle again; otherwise the model is called next.
-fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller) {
-    state.epoch = state.epoch.saturating_add(1);
-    state.restores = state.restores.saturating_add(1);
-    state.effects = gone_back(image, &state.effects);
-    let older_children = state
-        .background
-        .iter()
-        .filter(|(call, _)| call.seq < image.next_seq);
-    state.background = older_children
-        .map(|(call, child)| (*call, *child))
-        .collect();
-    let older_children = state
-        .reopened_children
-        .iter()
-        .filter(|((call, _), _)| call.seq < image.next_seq);
-    state.reopened_children = older_children.map(|(key, child)| (*key, *child)).collect();
-    state
-        .table
-        .restore(image.table.clone(), image.next_fd, image.last_history);
-    state.compacted = image.compacted.clone();
-    state.request_tokens = image.request_tokens;
-    state.alarms = alarms_by_id(&image.alarms);
-    state.mailbox = restored_mailbox(&image.mailbox, &state.mailbox);
-    state.messages = image.messages.clone();
-    state.forked_at.clone_from(&image.forked_at);
-    state.recount_server_tool_calls();
-    // The restored history may contain blocks that only the model at the checkpoint accepts.
-    state.model = image.model;
-    state.update_message_descriptors();
-    push_message(state, message.role, message.blocks.clone());
-    state.result.value = None;
-    if by == Caller::Host {
-        state.iterations = 0;
-        state.result.failed_attempts = 0;
-    }
-    state.phase = match (&image.phase, by, state.lifetime) {
-        (
-            Phase::Idle
-            | Phase::Acting {
-                caller: Caller::Host,
-                ..
-            },
-            Caller::Host,
-            Lifetime::Session,
-        ) => Phase::Idle,
-        _ => Phase::Ready { stop_reason: None },
-    };
-}
-
-/// The mailbox after a restore. A message that was waiting at the checkpoint and was delivered
-/// afterwards is put back, before the messages that are waiting now.
-fn restored_mailbox(at_checkpoint: &[Mail], current: &Vector<Mail>) -> Vector<Mail> {
-    // Equal messages are matched one to one: if a message was sent twice and delivered once, one
-    // copy waits again.
-    let mut unmatched = current.clone();
-    let mut restored = Vector::new();
-    for mail in at_checkpoint {
-        match unmatched.iter().position(|waiting| waiting == mail) {
-            Some(index) => drop(unmatched.remove(index)),
-            None => restored.push_back(mail.clone()),
-        }
-    }
-    restored.append(current.clone());
-    restored
-}
-
-/// Abandons the calls in flight. The epoch rises, so that their completions are stale. Each tool
-/// use without an answer gets `answer`, so that the history stays valid.
-fn interrupt(state: &mut State, answer: &Answer) {
-    state.epoch = state.epoch.saturating_add(1);
-    let calls = calls_in_flight(&state.phase);
-    state.budget_mut().abandon_calls(calls);
-    if let Phase::Acting { pending_calls, .. } = &mut state.phase {
-        for pending_call in pending_calls {
-            pending_call.answer.get_or_insert_with(|| answer.clone());
-        }
-        // After host calls the process is idle again; after tool uses of the model it is ready.
-        finish_calls(state);
-    } else if !matches!(state.phase, Phase::Ready { .. }) {
-        // A `Ready` process keeps the stop reason of its last reply. Without it, a process restored
-        // from here would call the model again although the model has ended its turn.
-        state.phase = Phase::Ready { stop_reason: None };
     }
 }

@@ -60,10 +60,10 @@ impl State {
         // same wire format.
         let is_same_server = self.model().is_at_the_server_of(model);
         blocks.all(|block| match block {
-            // A note is a block that the adapter of a model keeps in a reply for the kernel. No
+            // An adapter block is kept in a reply for the kernel by the adapter of a model. No
             // provider gets one, and a switch to another server drops one that requests name
             // (`without_server_data`).
-            Block::Opaque(raw) if *raw.format == *Raw::NOTE => true,
+            Block::Opaque(raw) if *raw.format == *Raw::ADAPTER_BLOCK => true,
             Block::Opaque(raw) => is_same_server && *raw.format == *format,
             Block::Text { .. }
             | Block::ToolUse { .. }
@@ -74,10 +74,10 @@ impl State {
 }
 
 /// The message without blocks that only their provider understands; the same `Arc` if it has none.
-/// Notes stay, since no provider gets them.
+/// Adapter blocks stay, since no provider gets them.
 fn without_opaque_blocks(message: Arc<Message>) -> Arc<Message> {
     let stays = |block: &Block| match block {
-        Block::Opaque(raw) => *raw.format == *Raw::NOTE,
+        Block::Opaque(raw) => *raw.format == *Raw::ADAPTER_BLOCK,
         _ => true,
     };
     if message.blocks.iter().all(stays) {

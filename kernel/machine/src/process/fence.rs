@@ -24,7 +24,7 @@ use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
-use super::effect_log::judged;
+use super::effect_log::fence_hold;
 use super::toolbox::{BoundTool, ToolBinding};
 use super::{Attendance, Effect, State};
 use crate::tool::Handler;
@@ -124,7 +124,9 @@ impl Draft {
         }
         let pending_calls = self.state.pending_calls().iter();
         let unjudged = pending_calls.filter(|pending_call| {
-            pending_call.answer.is_none() && !pending_call.started && judged(pending_call).is_none()
+            pending_call.answer.is_none()
+                && !pending_call.started
+                && fence_hold(pending_call).is_none()
         });
         let unjudged: Vec<_> = unjudged.map(|pending_call| pending_call.call).collect();
         for call in unjudged {

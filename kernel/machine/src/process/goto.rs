@@ -9,8 +9,7 @@
 //! `goto/destination.rs` finds the message that a position means.
 //!
 //! Messages that were compacted can be gone back to as well. They are read from their content, and
-//! the conversation is again as it was before that compaction. A *segment* is here the messages
-//! that one compaction moved out of the conversation.
+//! the conversation is again as it was before that compaction.
 
 mod destination;
 
@@ -257,27 +256,27 @@ impl Draft {
             Destination::Compacted(number) => number,
         };
         let mut before = 0;
-        let segment = self.state.compacted.iter().find(|segment| {
-            let is_found = segment.last >= number;
+        let compacted = self.state.compacted.iter().find(|compacted| {
+            let is_found = compacted.last >= number;
             if !is_found {
-                before = segment.last;
+                before = compacted.last;
             }
             is_found
         });
-        let segment = segment
-            .expect("a compacted message is in a segment")
+        let compacted = compacted
+            .expect("each compacted message belongs to a compaction")
             .clone();
-        let Some((_, messages)) = read.filter(|(read, _)| *read == segment) else {
+        let Some((_, messages)) = read.filter(|(read, _)| *read == compacted) else {
             self.request_arrival_placement(Arrival::EarlierMessages(GotoRead {
                 caller,
                 position,
                 message,
-                compacted: segment,
+                compacted,
             }));
             return Ok(None);
         };
-        let model = segment.model;
-        let (to, mut earlier) = earlier_conversation(before, number, segment, messages)?;
+        let model = compacted.model;
+        let (to, mut earlier) = earlier_conversation(before, number, compacted, messages)?;
         earlier.messages = self
             .state
             .messages_for_current_model(earlier.messages, model);
@@ -331,7 +330,7 @@ type ReadMessages = (
 fn earlier_conversation(
     before: u32,
     requested: u32,
-    segment: CompactedMessages<Content>,
+    compacted: CompactedMessages<Content>,
     messages: Result<Vector<Arc<Message>>, Arc<str>>,
 ) -> Result<(u32, EarlierConversation), GotoError> {
     let unreadable = |why| GotoError::Unreadable { requested, why };
@@ -341,14 +340,14 @@ fn earlier_conversation(
         last_compacted: before,
     };
     let to = numbered.finished_from(requested);
-    let to = to.unwrap_or(segment.last).min(segment.last);
+    let to = to.unwrap_or(compacted.last).min(compacted.last);
     let len = (to as usize).saturating_sub(before.saturating_sub(1) as usize);
     if messages.len() < len {
         let why = format!("{len} messages are expected, and {} found", messages.len());
         return Err(unreadable(why.into()));
     }
     messages.truncate(len);
-    let mut forked_at = segment.forked_at;
+    let mut forked_at = compacted.forked_at;
     forked_at.retain(|at| *at as usize <= len);
     Ok((
         to,

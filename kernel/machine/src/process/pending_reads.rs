@@ -17,64 +17,13 @@ use dormouse_proto::tool::{Answer, ExternalTool, ToolOutput};
 
 use super::arrival::{Arrival, PlacedArrival};
 use super::compaction::RunningCompaction;
-use super::decide::{Decision, Draft, decide};
+use super::decide::Draft;
 use super::read::{Read, ReadPurpose, ReadResult, ReadSubject};
 use super::toolbox::BoundTool;
-use super::{Effect, Input, Work};
+use super::{Effect, Work};
 use crate::table::placement::PlacedOutput;
 use crate::tool::Outcome;
-use dormouse_content::{Content, ReadQuota};
-
-impl Decision {
-    /// Performs each read that needs at most `bytes` bytes, all of them in memory, and decides on
-    /// its result. Other reads stay in the decision. An arrival stays as well if an earlier arrival
-    /// is still being read.
-    pub fn read_inline(self, bytes: u64, now_ms: u64) -> Self {
-        let is_only_arrival = self.state.pending_reads.arrivals() <= 1;
-        self.perform_reads(now_ms, |read| {
-            if read.call().is_none() && !is_only_arrival {
-                return None;
-            }
-            read.perform(&ReadQuota::inline(bytes))
-        })
-    }
-
-    /// Performs all reads at once, including reads from disk. For callers without actors, such as
-    /// tests: an actor must not block on a read.
-    pub fn read_all(self, now_ms: u64) -> Self {
-        self.perform_reads(now_ms, |read| read.perform(ReadQuota::unlimited()))
-    }
-
-    fn perform_reads(mut self, now_ms: u64, perform: impl Fn(&Read) -> Option<Input>) -> Self {
-        let mut remaining = Vec::new();
-        while !self.reads.is_empty() {
-            for read in std::mem::take(&mut self.reads) {
-                match perform(&read) {
-                    Some(input) => self.decide_next(input, now_ms),
-                    None => remaining.push(read),
-                }
-            }
-        }
-        self.reads = remaining;
-        self
-    }
-
-    /// Decides on one more input and appends the result to this decision.
-    fn decide_next(&mut self, input: Input, now_ms: u64) {
-        let Self {
-            facts,
-            state,
-            reads,
-            effects,
-            reopening,
-        } = decide(&self.state, input, now_ms);
-        self.reopening = self.reopening.take().or(reopening);
-        self.state = state;
-        self.facts.extend(facts);
-        self.reads.extend(reads);
-        self.effects.extend(effects);
-    }
-}
+use dormouse_content::Content;
 
 /// The pending reads of a process. They are not stored, since a process that is loaded from its
 /// journal requests its reads again. A comparison of states therefore ignores them.
@@ -135,7 +84,7 @@ impl PendingReads {
             .is_some_and(|pending| !pending.calls.is_empty() || !pending.waiting_outputs.is_empty())
     }
 
-    fn arrivals(&self) -> usize {
+    pub(super) fn arrivals(&self) -> usize {
         self.get().map_or(0, |pending| pending.arrivals)
     }
 
@@ -429,7 +378,7 @@ impl Draft {
             let Some((call, output)) = ready.and_then(|at| reads.take_waiting_output(at)) else {
                 return;
             };
-            if self.state.unanswered_call(call).is_some() {
+            if self.state.call_in_flight(call).is_some() {
                 self.answer_output(call, output);
             }
         }

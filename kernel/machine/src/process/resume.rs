@@ -43,7 +43,7 @@ impl Draft {
         self.schedule(Effect::KillChildrenExcept { calls });
         if self.state.exit().is_none() {
             self.find_children_of_answered_calls();
-            if self.stop_at_deadline(self.now_ms) {
+            if self.end_or_pause_at_deadline(self.now_ms) {
                 return self.record_lost_calls();
             }
             self.expire_held_calls(self.now_ms);
@@ -87,7 +87,7 @@ impl Draft {
             } => self.handle_stop_reason(stop),
             Phase::Thinking { call } => {
                 // A late summary may have used up the rest of the budget.
-                if self.stop_at_limit() {
+                if self.end_or_pause_at_limit() {
                     return self.record_lost_calls();
                 }
                 self.emit(CallFact::ModelCalled { call });

@@ -130,7 +130,7 @@ impl Draft {
     /// Handles the start of a child. A call that does not wait for the child's end is answered with
     /// the child's pid.
     pub(super) fn handle_child_started(&mut self, call: CallId, child: Pid) {
-        let Some(pending_call) = self.state.unanswered_call(call) else {
+        let Some(pending_call) = self.state.call_in_flight(call) else {
             return;
         };
         let Some(ProcessHandler::Spawn { waits, .. }) = self.process_handler_of(pending_call)
@@ -151,14 +151,14 @@ impl Draft {
     /// reported as lost, even if its call is not answered yet, since the journal can be copied
     /// between the two facts. The share of a child of a finished call is returned.
     pub(super) fn handle_child_absent(&mut self, call: CallId, index: u32) {
-        if self.state.unanswered_call(call).is_some() {
+        if self.state.call_in_flight(call).is_some() {
             let caller = self.caller();
             if let Some(child) = self.state.background.get(&call).copied() {
                 self.return_share(call, index, Some(Usage::default()));
                 self.answer_in_full(call, self.spawned_answer(self.pending_call(call), child));
                 self.report_lost_child((call, index), child);
-            } else if let Some(ProcessHandler::Spawn { pending, .. }) = self.process_handler(call) {
-                self.start_spawn(call, pending);
+            } else if let Some(ProcessHandler::Spawn { check, .. }) = self.process_handler(call) {
+                self.start_spawn(call, check);
             }
             return self.continue_turn(caller);
         }

@@ -198,7 +198,7 @@ struct ProposedCall {
 }
 
 /// Why a child of `explore` that has ended does not win; `None` if it passes. O(n) in its message.
-pub(super) fn refusal(exit: &Exit, judge: Option<&ValueSchema>) -> Option<String> {
+pub(super) fn why_it_loses(exit: &Exit, judge: Option<&ValueSchema>) -> Option<String> {
     if exit.status != ExitStatus::Done {
         return Some(format!("it ended as {}", exit.status.word()));
     }

@@ -160,7 +160,7 @@ impl Draft {
         match handler {
             ProcessHandler::Fork { prompts, .. } => self.fork(call, prompts),
             ProcessHandler::Explore { prompts, judge, .. } => self.explore(call, prompts, judge),
-            ProcessHandler::Spawn { pending, .. } => self.spawn(call, pending),
+            ProcessHandler::Spawn { check, .. } => self.spawn(call, check),
             ProcessHandler::Goto(arguments) => self.goto(call, arguments),
             ProcessHandler::MakeCheckpoint(label) => self.make_checkpoint(call, label),
             ProcessHandler::Restore(checkpoint) => self.restore_process(call, checkpoint),
@@ -216,7 +216,7 @@ impl Draft {
     /// Runs `apply_result` if the call is still open, then continues the turn. A stale completion
     /// changes nothing (CALL-1).
     pub(super) fn complete_call(&mut self, call: CallId, apply_result: impl FnOnce(&mut Self)) {
-        if self.state.unanswered_call(call).is_some() {
+        if self.state.call_in_flight(call).is_some() {
             let caller = self.caller();
             apply_result(self);
             self.continue_turn(caller);
@@ -243,7 +243,7 @@ impl Draft {
         result: Result<Reply, ModelError>,
     ) {
         let model = self.state.summarizer().name;
-        if self.state.unanswered_call(call).is_none() {
+        if self.state.call_in_flight(call).is_none() {
             return self.record_late_usage(call, &model, &result);
         }
         let result = result.map(|reply| Reply {

@@ -28,7 +28,7 @@ impl Draft {
     /// Calls the model after messages were added that the model has not seen. Ends the turn or the
     /// process instead if the result was submitted or a limit is reached.
     pub(super) fn call_model(&mut self) {
-        if self.check_call_limits() {
+        if self.may_call_model() {
             self.warn_of_limits();
             self.start_model_call();
         }
@@ -36,7 +36,7 @@ impl Draft {
 
     /// Checks the result and the limits before a model call, and ends the turn or the process if the
     /// result was submitted or a limit is reached. Returns whether the model may be called.
-    fn check_call_limits(&mut self) -> bool {
+    fn may_call_model(&mut self) -> bool {
         if self.state.is_stopped() || self.state.is_compacting() {
             return false;
         }
@@ -144,7 +144,7 @@ impl Draft {
     /// Calls the model without a warning that limits are near. The last message may be the model's
     /// own, to which nothing may be appended.
     pub(super) fn call_model_without_warning(&mut self) {
-        if self.check_call_limits() {
+        if self.may_call_model() {
             self.start_model_call();
         }
     }

@@ -1,6 +1,7 @@
 //! `fd_search` with `distinct`: each different match once.
 
-use super::{ContentSummary, Shown, with_binary_note, with_next_start};
+use super::search::with_binary_note;
+use super::{ContentSummary, Shown, with_next_start};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;

@@ -1,8 +1,7 @@
 //! `fd_search` across all descriptors of a table.
 
-use super::{
-    ContentSummary, Excerpt, QueryKind, Shown, with_binary_note, with_literal_note, with_next_start,
-};
+use super::search::{with_binary_note, with_literal_note};
+use super::{ContentSummary, Excerpt, QueryKind, Shown, with_next_start};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;

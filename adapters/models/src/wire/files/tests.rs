@@ -66,13 +66,13 @@ async fn call<C: Codec>(url: &str) -> Reply {
     client.call(request, &|_| ()).await.unwrap()
 }
 
-/// What the notes of a reply hold.
+/// What the adapter blocks of a reply hold.
 fn files(reply: &Reply) -> Vec<Output> {
-    let notes = reply
+    let blocks = reply
         .blocks
         .iter()
-        .filter(|block| Raw::note_in(block).is_some());
-    let found = notes.flat_map(server_blocks);
+        .filter(|block| Raw::adapter_block_in(block).is_some());
+    let found = blocks.flat_map(server_blocks);
     found.filter_map(|found| found.output).collect()
 }
 
@@ -144,7 +144,10 @@ async fn files_of_anthropic_are_fetched_with_their_names_once_each() {
     let said = crate::testing::message(dormouse_proto::message::Role::Assistant, reply.blocks);
     let purpose = Purpose::Reply(Delivery::Whole);
     let body = encode(&Messages, &request(vec![said], json!({})), purpose, None).unwrap();
-    assert!(!body.contains("plot.png"), "a note is not sent: {body}");
+    assert!(
+        !body.contains("plot.png"),
+        "an adapter block is not sent: {body}"
+    );
 }
 
 #[tokio::test]

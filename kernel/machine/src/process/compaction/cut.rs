@@ -233,7 +233,7 @@ mod tests {
         let bare = [Arc::new(Message::user("so far"))];
         assert_eq!(cuts(&bare, 1, 6, Urgency::Needed), []);
         let mut noted = Message::user("so far");
-        noted.blocks.push(Block::Opaque(Raw::note("{}")));
+        noted.blocks.push(Block::Opaque(Raw::adapter_block("{}")));
         assert_eq!(cuts(&[noted.into()], 1, 6, Urgency::Needed), []);
         let mut replied = bare.to_vec();
         replied.extend(conversation("cr"));

@@ -13,7 +13,7 @@ use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::estimated_tokens;
 use dormouse_proto::program::ContextSection;
 use dormouse_proto::record::{CompactedMessages, Entry, codec};
-use dormouse_proto::server_tool::latest_container_note;
+use dormouse_proto::server_tool::latest_container_block;
 use dormouse_proto::xml::Element;
 use imbl::Vector;
 
@@ -134,7 +134,7 @@ impl CompactionRead {
             entry,
             kept: count(messages.len() - leaving.len()),
             recent,
-            container: latest_container_note(leaving.iter().map(|message| &**message)).cloned(),
+            container: latest_container_block(leaving.iter().map(|message| &**message)).cloned(),
             excerpts: excerpts(
                 numbered(&messages[..cut.at]),
                 self.context.max_summary_chars as usize,

@@ -12,9 +12,9 @@ use super::{Delivery, ProcessMessage};
 use crate::clock::now_ms;
 
 /// A running timer. Dropping it cancels it.
-pub(super) struct Alarm(JoinHandle<()>);
+pub(super) struct WakeTimer(JoinHandle<()>);
 
-impl Alarm {
+impl WakeTimer {
     /// Sends [`Input::TimeUp`] to the process at `at_ms` (milliseconds since the epoch, UTC), at
     /// once if that time has passed.
     pub(super) fn at(at_ms: u64, process: ActorRef<ProcessMessage>) -> Self {
@@ -29,7 +29,7 @@ impl Alarm {
     }
 }
 
-impl Drop for Alarm {
+impl Drop for WakeTimer {
     fn drop(&mut self) {
         self.0.abort();
     }
