@@ -66,13 +66,7 @@ async fn measure(count: u64) -> Outcome {
     let kernel = open(folder.path())?.build().await?;
     let program = kernel.parse(TEXT)?.program;
     let start = Instant::now();
-    let turns = futures_util::stream::iter(0..count)
-        .map(|_| ask(&kernel, &program))
-        .buffer_unordered(MAX_CONCURRENT_TURNS);
-    let mut turns = std::pin::pin!(turns);
-    while let Some(turn) = turns.next().await {
-        turn?;
-    }
+    ask_all(&kernel, &program, count).await?;
     print_line(format_args!(
         "{count} processes have asked, and hibernate, after {}",
         format_duration(start.elapsed())
@@ -86,6 +80,17 @@ async fn measure(count: u64) -> Outcome {
     let mut opened = std::process::Command::new(std::env::current_exe()?);
     opened.arg(OPEN).arg(folder.path()).arg(count.to_string());
     assert!(opened.status()?.success(), "the store opens again");
+    Ok(())
+}
+
+async fn ask_all(kernel: &Kernel, program: &Program, count: u64) -> Outcome {
+    let turns = futures_util::stream::iter(0..count)
+        .map(|_| ask(kernel, program))
+        .buffer_unordered(MAX_CONCURRENT_TURNS);
+    let mut turns = std::pin::pin!(turns);
+    while let Some(turn) = turns.next().await {
+        turn?;
+    }
     Ok(())
 }
 
