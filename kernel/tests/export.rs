@@ -250,6 +250,14 @@ fn what_goes_in_comes_out_however_it_is_cut() {
     }
 }
 
+/// What the golden export of a version says of its processes.
+pub(crate) fn golden_manifest(version: u8) -> Manifest {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let file = std::fs::read(folder.join(format!("export-{version}.dormouse")));
+    let read = read(&file.expect("it is there"), 4096);
+    read.expect("it is whole").0
+}
+
 /// Every later version must read these files, so that they are never written anew. Where the
 /// encoding grows, a file of today joins them: `UPDATE_GOLDEN=1` writes one that is not there.
 #[test]

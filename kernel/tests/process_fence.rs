@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use dormouse_content::Content;
 use dormouse_kernel::process::{
     Attendance, CheckpointImage, CheckpointInfo, Effect, HostContext, HostRequest, Image, Input,
     StartMode, State, Verdict, Work, image_of_branch, with_effects_of,
@@ -11,8 +12,9 @@ use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::{CheckpointId, FactNumber, FdId, Pid};
 use dormouse_proto::mail::Sender;
-use dormouse_proto::record::{EffectOutcome, EffectPlace, HoldReason};
+use dormouse_proto::record::{ContentRef, EffectOutcome, EffectPlace, HoldReason};
 
+use crate::export::golden_manifest;
 use crate::process_held::{called, context, of_image};
 use crate::replay::Replay;
 
@@ -408,6 +410,34 @@ fn what_is_not_known_is_asked_about() {
     assert!(asked.verdict(call, Verdict::Recall).is_err());
     asked.approve(call);
     assert_eq!(asked.fate(), Runs);
+}
+
+/// Version 1 recorded no effects: what an exported process did beyond the point of its export is not
+/// known.
+#[test]
+fn an_import_of_a_version_without_the_log_asks_about_each_call_that_could_be_an_effect() {
+    let run = called("", &[]);
+    let run = Replay::of(run.first, 0);
+    let manifest = golden_manifest(1);
+    let births: Vec<_> = manifest.births().collect();
+    assert_eq!(births.len(), 2);
+    for birth in births {
+        let log = birth.member().image.effects.clone();
+        let log = log.try_map(&mut |content: ContentRef| Err::<Content, _>(content));
+        let image = Image {
+            effects: log.expect("it has no contents"),
+            ..run.first.image()
+        };
+        let image = birth.image(image, 0, StartMode::Running);
+        let mut asked = of_image(&run, image.clone(), 2, 0);
+        assert_eq!(asked.repeat(PAY), Waits);
+        let hold = asked.state.phase().held_calls().next().unwrap().1.clone();
+        assert_eq!(hold.reason, HoldReason::Repeats { effect: None });
+        let mut alone = unattended(of_image(&run, image.clone(), 2, 0));
+        assert_eq!(alone.repeat(PAY), IsRefused);
+        let mut reads = of_image(&run, image, 2, 0);
+        assert_eq!(reads.repeat(("look", PAY.1)), Runs, "it has no effect");
+    }
 }
 
 #[test]

@@ -227,6 +227,53 @@ fn a_large_message_becomes_a_descriptor_of_the_process_that_it_opens() {
     assert_eq!(root.state.table().len(), 1);
 }
 
+/// The descriptors of which a model is to make a summary after the last input.
+fn summarized(process: &Replay) -> Vec<String> {
+    let effects = process.effects.iter();
+    let prompts = effects.filter_map(|effect| match effect {
+        Effect::Summarize { pending, .. } => Some(pending.prompt.clone()),
+        _ => None,
+    });
+    prompts.collect()
+}
+
+#[test]
+fn a_large_message_that_opens_a_process_is_summarized_once() {
+    let tables = "[file_descriptor]\nauto_summary_chars = 9000\n";
+    let text = "long ".repeat(3_000);
+    let mut root = task(tables);
+    root.reply(&[]);
+    let reopening = root
+        .ended_with(words(&text))
+        .reopen_root("r".into(), NOW)
+        .unwrap();
+    root.run_again(&reopening);
+    let prompts = summarized(&root);
+    assert!(
+        matches!(&prompts[..], [prompt] if prompt.contains("fd:1")),
+        "{prompts:?}"
+    );
+    // A later restart asks for none, nor does a message that is no descriptor.
+    root.state = root.replayed();
+    root.feed(Input::Signal(Signal::Resume));
+    assert_eq!(summarized(&root), [""; 0]);
+    root.reply(&[]);
+    let reopening = root
+        .ended_with(words("more"))
+        .reopen_root("r".into(), NOW)
+        .unwrap();
+    root.run_again(&reopening);
+    assert_eq!(summarized(&root), [""; 0]);
+
+    let mut family = Family::new(tables);
+    let request = family.request(message(1, &text));
+    family.parent.feed(request);
+    assert_eq!(summarized(&family.parent), [""; 0]);
+    let reopening = family.parent.reopening.clone().expect("it is opened");
+    family.child.run_again(&reopening);
+    assert_eq!(summarized(&family.child).len(), 1);
+}
+
 #[test]
 fn a_child_gets_a_new_share_and_its_parent_hears_each_end_once() {
     let mut family = Family::new("[budget]\ninput_tokens = 1000\n");

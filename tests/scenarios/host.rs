@@ -8,6 +8,7 @@ use dormouse::process::Priority;
 use dormouse::{Amount, Budget, Kernel, KernelError, Process, ProcessError, StoreFailure};
 use tokio::time::{sleep, timeout};
 
+use crate::person::Rounds;
 use crate::world::World;
 
 /// How long the host waits for anything. A tool that hangs ends before.
@@ -35,6 +36,9 @@ impl World {
         timeout(PATIENCE, self.act_on(kernel, &process))
             .await
             .unwrap_or_else(|_| panic!("the host waits for {pid}"));
+        timeout(PATIENCE, self.answer_held(kernel, Rounds::OfSome))
+            .await
+            .expect("a verdict is recorded in time");
     }
 
     async fn act_on(&mut self, kernel: &Kernel, process: &Process) {

@@ -1,6 +1,6 @@
 //! Scenarios: whole kernels in small worlds of paused time. Models, tools and the host do what a
 //! seed says, a store is closed or cut off in the middle, and another kernel goes on with what it
-//! holds. What must hold at the end is asserted of what could be seen from outside: requests,
+//! holds. A person approves calls, refuses them, or leaves them to a later kernel. What must hold at the end is asserted of what could be seen from outside: requests,
 //! events, views, the process table.
 //!
 //! A world's seed says what is asked for and when. In which order threads of the store answer is
@@ -12,6 +12,7 @@
 mod checks;
 mod host;
 mod mind;
+mod person;
 mod place;
 mod tally;
 mod tools;
@@ -26,6 +27,7 @@ const WORLDS: u64 = 30;
 const HAPPENS: &[&str] = &[
     "an ended process is opened again",
     "a call is made again",
+    "a held call runs",
     "a model fails: CutStream, no hint",
     "a model fails: InvalidRequest, no hint",
     "a model fails: Overloaded, hint",
@@ -46,6 +48,7 @@ const HAPPENS: &[&str] = &[
     "ended: iteration_limit",
     "ended: killed",
     "ended: model_failed",
+    "fact: approved",
     "fact: budget_reserved",
     "fact: budget_returned",
     "fact: budget_warned",
@@ -57,6 +60,7 @@ const HAPPENS: &[&str] = &[
     "fact: descriptor_opened",
     "fact: exited",
     "fact: frozen",
+    "fact: held",
     "fact: host_called",
     "fact: interrupted",
     "fact: mail_taken",
@@ -70,6 +74,11 @@ const HAPPENS: &[&str] = &[
     "fact: turn_began",
     "fact: turn_ended",
     "fact: went_to",
+    "held: approve with others: done",
+    "held: approve: done",
+    "held: in a later life",
+    "held: left",
+    "held: refuse: done",
     "host: call: done",
     "host: continue a tree: done",
     "host: fork: done",

@@ -11,6 +11,7 @@ use dormouse::ports::Model;
 use dormouse_tests::{FnModel, asks, says};
 use serde_json::{Value, json};
 
+use crate::person::ASKED;
 use crate::tally::Tally;
 use dormouse_tests::random::Random;
 
@@ -137,7 +138,8 @@ impl Mind {
         let ms = self.random.one_of(&[0, 0, 20, 1_000, 15_000, 100_000]);
         match self.random.below(100) {
             0..14 => ("repeatable", json!({ "key": key, "ms": ms })),
-            14..26 => ("once", json!({ "key": key, "ms": ms })),
+            14..22 => ("once", json!({ "key": key, "ms": ms })),
+            22..26 => (ASKED, json!({ "key": key, "ms": ms })),
             26..30 => ("hangs", json!({ "key": key, "ms": ms })),
             30..33 => ("panics", json!({ "key": key, "ms": ms })),
             33..37 => ("large", json!({ "key": key, "ms": ms })),

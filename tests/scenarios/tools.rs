@@ -8,10 +8,12 @@ use dormouse::{FnTool, KernelBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::person::ASKED;
 use crate::tally::Tally;
 
 /// The tools, as a program enables them.
-pub(crate) const ENABLED: &str = r#""repeatable", "once", "hangs", "panics", "large", "floods""#;
+pub(crate) const ENABLED: &str =
+    r#""repeatable", "once", "asked", "hangs", "panics", "large", "floods""#;
 
 #[derive(Deserialize, JsonSchema)]
 struct Work {
@@ -46,6 +48,7 @@ pub(crate) fn enter(builder: KernelBuilder, runs: &Tally) -> KernelBuilder {
                 .access(Access::Read),
         )
         .tool(work("once", |key| key))
+        .tool(work(ASKED, |key| key))
         .tool(work("panics", |key| panic!("no luck with {key}")))
         .tool(work("large", |_| {
             (0..400)

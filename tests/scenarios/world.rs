@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use crate::person::{ASKED, Person, Rounds};
 use crate::place::Place;
 use crate::tally::Tally;
 use crate::{mind, tools};
@@ -40,6 +41,9 @@ pub(crate) struct World {
     /// How often each tool ran for each key.
     pub(crate) runs: Tally,
     asked: Tally,
+    pub(crate) person: Person,
+    /// The number of the life, from 1.
+    pub(crate) life: usize,
     numbers: u64,
     /// Those at the top of a tree, and what the host said that they may use; none: as it was where
     /// they come from.
@@ -62,7 +66,7 @@ impl World {
             "[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterations = 7\n[tools]\nenabled \
              = [{}, \"read_fd\", \"search_fd\", \"rename_fd\", \"goto\", \"send_message\", \
              \"receive_messages\", \"wait\", \"list_processes\", {{ name = \"fork\", access = \
-             \"write\" }}, \"spawn\"]\n[file_descriptor]\nmax_direct_output_chars = \
+             \"write\" }}, \"spawn\"]\nask = [\"{ASKED}\"]\n[file_descriptor]\nmax_direct_output_chars = \
              500\ndefault_page_size = 200\n[linked_programs]\nmain = \
              \"main.toml\"\n[limits]\nmax_depth = 2\nmax_children = 4\n",
             tools::ENABLED
@@ -81,6 +85,8 @@ impl World {
             requests: Requests::default(),
             runs: Tally::default(),
             asked: Tally::default(),
+            person: Person::new(seed),
+            life: 0,
             numbers: 0,
             roots: BTreeMap::new(),
             sessions: BTreeSet::new(),
@@ -103,9 +109,11 @@ impl World {
         self.check_lives(&lives);
         self.check_requests();
         self.check_runs(&lives);
+        self.check_held(&lives);
     }
 
     async fn live(&mut self, builder: KernelBuilder, is_last: bool) -> Life {
+        self.life += 1;
         let others = Handle::current().metrics().num_alive_tasks();
         let model = mind::model(self.seed, self.asked.clone(), self.tally.clone());
         let host = LocalHost::new(Permissions::none(), self.folder.path()).unwrap();
@@ -156,11 +164,12 @@ impl World {
         Life { before, events }
     }
 
-    /// Continues what is stopped, and gives everything time to come to its end by itself; sessions,
-    /// which have none, are killed.
+    /// Continues what is stopped, answers what is asked, and gives everything time to come to its end
+    /// by itself; sessions, which have none, are killed.
     async fn let_all_end(&mut self, kernel: &Kernel) {
         let began = Instant::now();
         let resting = loop {
+            self.answer_held(kernel, Rounds::OfAll).await;
             let rows = kernel.processes().await.unwrap();
             self.check_processes(&rows);
             let living: Vec<_> = rows

@@ -11,14 +11,16 @@ use std::time::Duration;
 
 use dormouse::checkpoint::Scope;
 use dormouse::effect::{EffectPolicy, RepeatRule};
+use dormouse::export::Member;
 use dormouse::id::{CheckpointId, Pid, ProcessCallId};
 use dormouse::model::Request;
 use dormouse::ports::{Model, SweepMode, Tool};
-use dormouse::record::HoldReason;
+use dormouse::record::{EffectLog, HoldReason, codec};
 use dormouse::retention::{HistoryRule, Retention};
 use dormouse::store::LogStore;
 use dormouse::{FnTool, HeldCall, Kernel, KernelBuilder, Process, Recovery, Verdict};
 use dormouse_proto::message::Block;
+use dormouse_tests::forge::export as forge;
 use dormouse_tests::{FnModel, asks, program, says, turn, within};
 use serde_json::Value;
 
@@ -301,6 +303,59 @@ async fn an_import_knows_what_its_origin_did_beyond_the_point() {
     let refusing = within(refusing.into_future()).await.unwrap().process;
     turn(&refusing, "pay").await;
     assert_eq!(bank.transfers(), 1);
+    let repeating = import().effects(EffectPolicy::Run);
+    let repeating = within(repeating.into_future()).await.unwrap().process;
+    turn(&repeating, "pay").await;
+    assert_eq!(bank.transfers(), 2);
+}
+
+/// An export as a version without the log of effects wrote it.
+fn without_effect_log(file: &[u8]) -> Vec<u8> {
+    let mut records = forge::records(file);
+    for record in records.iter_mut().filter(|record| record.kind == 2) {
+        let mut member: Member = codec::decode(&record.payload).unwrap();
+        member.image.effects = EffectLog::default();
+        record.payload = codec::encode(&member).unwrap();
+    }
+    forge::file(&records)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_without_a_log_of_effects_asks_about_each_call_that_could_be_one() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let bank = Bank::default();
+    let kernel = open(folders[0].path(), &bank).build().await.unwrap();
+    let (session, before) = marked(&kernel, TRANSFER, "pay").await;
+    let export = kernel.export(session.pid(), Scope::Process);
+    let (file, _) = within(export.at(before).write(Vec::new())).await.unwrap();
+    let file = without_effect_log(&file);
+
+    let attended = open(folders[1].path(), &bank).build().await.unwrap();
+    let import = attended.import(Cursor::new(file.clone()));
+    let imported = within(import.into_future()).await.unwrap().process;
+    for order in ["redeem", "pay"] {
+        within(imported.input(order)).await.unwrap();
+        let call = held(&attended).await;
+        assert_eq!(call.reason, HoldReason::Repeats { effect: None }, "{order}");
+        within(attended.refuse(call.id, "it may have run"))
+            .await
+            .unwrap();
+        within(imported.wait_for(|view| view.is_idle()))
+            .await
+            .unwrap();
+    }
+
+    let alone = open(folders[2].path(), &bank).unattended();
+    let alone = alone.build().await.unwrap();
+    let import = || alone.import(Cursor::new(file.clone()));
+    let imported = within(import().into_future()).await.unwrap().process;
+    let heard = turn(&imported, "pay").await;
+    assert!(heard.contains("Not run: "), "{heard}");
+    assert_eq!(
+        (bank.transfers(), bank.redeemed.load(Ordering::SeqCst)),
+        (1, 0)
+    );
+    // A host that knows better names its policy.
     let repeating = import().effects(EffectPolicy::Run);
     let repeating = within(repeating.into_future()).await.unwrap().process;
     turn(&repeating, "pay").await;

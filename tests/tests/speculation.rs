@@ -1,6 +1,8 @@
 //! Races between speculative branches (SPEC-1) in whole kernels: only the winner's write is done,
 //! also when the kernel ends in the middle; budgets, rules and judges.
 
+mod options;
+
 use std::future::IntoFuture;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,11 +1,14 @@
 //! kill -9 of the program around and within every state in which a process waits: for the answer to a
-//! question, for an approval, for an alarm, for a message after its end, and while its conversation
-//! is compacted. Nothing that was acknowledged is lost: no verdict is asked for twice, each alarm
-//! fires once, each message is heard once, and no call that must not be repeated runs twice.
+//! question, for an approval, for a larger budget, for an alarm, for a message after its end, and
+//! while its conversation is compacted. Nothing that was acknowledged is lost: no verdict is asked for
+//! twice, each pause is raised once, each alarm fires once, each message is heard once, and no call
+//! that must not be repeated runs twice.
 //!
 //! A plan leads one process through several days. Each day it notes something, asks a question, has
-//! to be approved, sleeps, and ends; a message opens it again for the next day. `DORMOUSE_KILLS` says
-//! how often is killed, `DORMOUSE_SEED` runs a plan again.
+//! to be approved, is paused at its budget, sleeps, and ends; a message opens it again for the next
+//! day. `DORMOUSE_KILLS` says how often is killed, `DORMOUSE_SEED` runs a plan again.
+
+mod pauses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,12 +20,17 @@ use dormouse::record::{CallFact, codec};
 use dormouse_tests::random::Random;
 use serde_json::Value;
 
+use self::pauses::Pauses;
 use crate::crash::seed;
 use crate::kills::kept::Known;
 use crate::kills::place::{ALLOWED, HERE, Moment, Place, Ran};
 
 /// How many days a process lives.
 const DAYS: u32 = 4;
+
+/// What is left of the output tokens after a raise: less than what the model thinks in a day, so that
+/// each day has a pause, and more than all its other replies, so that no day ends at the limit.
+const LEFT_AFTER_RAISE: u64 = 200;
 
 const PROGRAM: &str = r#"
 [model]
@@ -36,6 +44,9 @@ ask = [{ tool = "note", when = { argument = "id", matches = "approved" } }]
 window = 4000
 compact_at = 0.5
 keep_messages = 2
+[budget]
+output_tokens = 200
+at_limit = "pause"
 [[tools.command]]
 name = "note"
 description = "Writes an id into the ledger."
@@ -49,8 +60,17 @@ argv = ["cat", "big.txt"]
 access = "read"
 "#;
 
+/// What the model says before the call that has to be approved, in place of `THOUGHTS`.
+fn thoughts() -> String {
+    "I think. ".repeat(120)
+}
+
 /// The script looks at the last message only: a compaction takes the others away.
 const SCRIPT: &str = r#"
+[[capture]]
+name = "today"
+pattern = 'day [0-9]+'
+from = "last"
 [[capture]]
 name = "noted"
 pattern = 'noted (?<day>day [0-9]+)'
@@ -73,12 +93,13 @@ when.matches = "noted day [0-9]+ approved"
 calls = [{ tool = "wake_at", args = { in = "1s", note = "woke on {{ noted.day }}" } }]
 [[turn]]
 when.matches = "noted day [0-9]+ begun"
+text = "THOUGHTS"
 calls = [{ tool = "note", args = { id = "{{ noted.day }} approved" } }]
 [[turn]]
 when.contains = "ffect is unknown"
 text = "the effect of a call is unknown"
 [[turn]]
-calls = [{ tool = "note", args = { id = "{{ last }} begun" } }, { tool = "big" }, { tool = "ask_user", args = { question = "{{ last }}?" } }]
+calls = [{ tool = "note", args = { id = "{{ today }} begun" } }, { tool = "big" }, { tool = "ask_user", args = { question = "{{ today }}?" } }]
 "#;
 
 /// A kind of command.
@@ -88,6 +109,7 @@ enum Verb {
     Resume,
     Answer,
     Approve,
+    Raise,
     Send,
 }
 
@@ -95,6 +117,7 @@ enum Verb {
 struct Tally {
     kills: BTreeMap<Verb, u64>,
     compactions: usize,
+    pauses: usize,
     /// Calls of which it is not known whether they ran.
     unknown: usize,
 }
@@ -118,7 +141,7 @@ struct Plan {
 impl Plan {
     fn new(seed: u64, number: u64) -> Self {
         Self {
-            place: Place::with(PROGRAM, SCRIPT),
+            place: Place::with(PROGRAM, &SCRIPT.replace("THOUGHTS", &thoughts())),
             random: Random::of(&[seed, number]),
             known: Known::default(),
             answered: BTreeSet::new(),
@@ -128,6 +151,16 @@ impl Plan {
 
     fn exit(&self) -> Option<Exit> {
         self.known.here.rows.values().next()?.exit.clone()
+    }
+
+    fn is_paused(&self) -> bool {
+        let row = self.known.here.rows.values().next();
+        row.is_some_and(|row| row.is_paused)
+    }
+
+    fn pauses(&self) -> Pauses {
+        let facts = self.known.all.values().flatten();
+        Pauses::of(facts.map(|fact| codec::decode(fact).unwrap()))
     }
 
     /// How many messages the process has got, as its row says.
@@ -167,6 +200,11 @@ impl Plan {
             std::fs::write(self.place.path("day"), format!("day {}", self.days + 1)).unwrap();
             let words = format!("send 1 --input-file day {ALLOWED} --store {HERE}");
             return Some((Verb::Send, words));
+        }
+        if self.is_paused() {
+            let missing = self.pauses().missing(LEFT_AFTER_RAISE).unwrap();
+            let words = format!("raise 1 --output-tokens {missing} --store {HERE}");
+            return Some((Verb::Raise, words));
         }
         let pending = self.pending();
         for (id, _) in &pending {
@@ -209,10 +247,19 @@ impl Plan {
             let id = words.split_whitespace().nth(1).unwrap();
             self.answered.insert(id.to_owned());
         }
+        let raised_before = self.pauses().raised;
         let before = std::mem::take(&mut self.known);
         self.known = before.look_again(&self.place, &what);
         self.known.check_kept(&before, false, &what);
         self.known.calls().check(&self.place.ledger(), &what);
+        // A raise that was not acknowledged may be recorded, but only once.
+        let raised = self.pauses().raised - raised_before;
+        let is_valid = match (verb, ran.is_killed) {
+            (Verb::Raise, false) => raised == 1,
+            (Verb::Raise, true) => raised <= 1,
+            _ => raised == 0,
+        };
+        assert!(is_valid, "{raised} raises: {what}");
         // A message that was not acknowledged may have been accepted, but only once.
         let days = self.days_in_store();
         assert!(
@@ -258,15 +305,19 @@ impl Plan {
             DAYS as usize
         );
         let is_compaction = |fact: &&Fact| matches!(fact, Fact::Compacted { .. });
+        let pauses = self.pauses();
+        let all = [pauses.paused; 2];
+        assert_eq!([pauses.raised, pauses.ended], all, "{pauses:?}");
+        tally.pauses += pauses.paused;
         tally.compactions += facts.iter().filter(is_compaction).count();
         tally.unknown += calls.unknown();
     }
 }
 
-/// 4: a person is asked. 5: an alarm is waited for.
+/// 4: a person is asked, or a limit has to be raised. 5: an alarm is waited for.
 fn check_code(verb: Verb, ran: &Ran, what: &str) {
     let is_valid = match verb {
-        Verb::Answer | Verb::Approve => ran.code == Some(0),
+        Verb::Answer | Verb::Approve | Verb::Raise => ran.code == Some(0),
         Verb::Run | Verb::Resume | Verb::Send => matches!(ran.code, Some(0 | 4 | 5)),
     };
     assert!(is_valid, "{what}");
@@ -293,6 +344,6 @@ fn whatever_a_process_waits_for_a_kill_loses_nothing_and_doubles_nothing() {
         number += 1;
         println!("{} kills, {number} plans", tally.killed());
     }
-    assert!(tally.compactions > 0, "{tally:?}");
+    assert!(tally.compactions > 0 && tally.pauses > 0, "{tally:?}");
     println!("{number} plans: {tally:#?}");
 }

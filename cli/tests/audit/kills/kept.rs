@@ -147,7 +147,7 @@ impl Known {
 }
 
 /// The id that a call of the tool is about.
-fn noted(block: &Block) -> Option<String> {
+pub(crate) fn noted(block: &Block) -> Option<String> {
     let Block::ToolUse { name, args, .. } = block else {
         return None;
     };

@@ -136,10 +136,16 @@ impl Place {
 
     /// Runs the program with these words, to its end or until it is killed.
     pub(crate) fn run(&self, words: &str, kill: Option<Moment>) -> Ran {
+        let args: Vec<&str> = words.split_whitespace().collect();
+        self.run_args(&args, kill)
+    }
+
+    /// As [`run`](Self::run), with arguments that may contain spaces.
+    pub(crate) fn run_args(&self, args: &[&str], kill: Option<Moment>) -> Ran {
         let began = Instant::now();
         let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
         command
-            .args(words.split_whitespace())
+            .args(args)
             .current_dir(self.0.path())
             .env("TMPDIR", self.path("temporary"));
         let errors = std::fs::File::create(self.path("errors")).unwrap();
@@ -173,7 +179,7 @@ impl Place {
                     .arg(&kept)
                     .status();
                 panic!(
-                    "it hangs: {words}: {told:#?}\n{} has a copy of all: {copied:?}",
+                    "it hangs: {args:?}: {told:#?}\n{} has a copy of all: {copied:?}",
                     kept.display()
                 );
             }

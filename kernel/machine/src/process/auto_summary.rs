@@ -63,6 +63,15 @@ impl Draft {
         self.request_arrival_placement(Arrival::Summary(new_summary));
     }
 
+    /// Requests the texts of the descriptors that came with the message that opened the process again.
+    /// They were opened by facts that were committed while the process did not run, so that no read
+    /// was performed.
+    pub(super) fn request_summaries_of_reopening(&mut self) {
+        for fd in self.state.pending_reads.take_reopened_with() {
+            self.request_auto_summary(&fd);
+        }
+    }
+
     fn new_summary(&self, fd: &FdId, settings: &DescriptorSettings) -> Option<NewSummary> {
         let more_than_chars = settings.auto_summary_chars?;
         let entry = self.state.table.get(fd)?;

@@ -40,6 +40,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             state.budget_mut().add_held_bytes(entry.content.len_bytes());
             state.table.insert(id.clone(), entry.clone());
+            state.pending_reads.note_opened(id);
         }
         Fact::Descriptor(DescriptorFact::Annotated { id, note }) => {
             state.table.annotate(id, note);
@@ -96,6 +97,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
                 state.budget = Account::new(Ledger::clone(ledger), Usage::default()).into();
             }
             state.phase = Phase::Idle;
+            state.pending_reads.begin_reopening();
         }
         Fact::ToolsReplaced { tools, external } => state.set_tools(tools.clone(), external.clone()),
     }
@@ -235,6 +237,7 @@ fn begin_turn(state: &mut State) {
     state.iterations = 0;
     state.result = ResultProgress::default();
     state.phase = Phase::Ready { stop_reason: None };
+    state.pending_reads.take_reopened_with();
 }
 
 /// Switches the current model. If the next model is on another server, drops the raw JSON of the

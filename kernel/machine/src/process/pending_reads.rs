@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use dormouse_proto::descriptor::FdError;
-use dormouse_proto::id::CallId;
+use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::model::Reply;
 use dormouse_proto::record::{Caller, DescriptorFact, PendingCall};
 use dormouse_proto::temp_file::TempId;
@@ -51,6 +51,9 @@ struct Pending {
     calls_to_repeat: Vec<CallId>,
     /// Whether a task may have to end once nothing is open or being read: its last alarm is gone.
     end_check: bool,
+    /// Set if the process was opened again and has not begun a turn since: the descriptors that came
+    /// with the message.
+    reopened_with: Option<Vec<FdId>>,
 }
 
 impl PendingReads {
@@ -172,6 +175,26 @@ impl PendingReads {
         pending.is_some_and(|pending| std::mem::take(&mut pending.end_check))
     }
 
+    /// The process was opened again: the descriptors that are opened from now on came with the
+    /// message.
+    pub(super) fn begin_reopening(&mut self) {
+        self.get_or_create().reopened_with = Some(Vec::new());
+    }
+
+    pub(super) fn note_opened(&mut self, id: &FdId) {
+        let fds = self.get_mut().and_then(|it| it.reopened_with.as_mut());
+        if let Some(fds) = fds {
+            fds.push(id.clone());
+        }
+    }
+
+    /// Removes and returns the descriptors that came with the message that opened the process again.
+    /// Later ones are none of them.
+    pub(super) fn take_reopened_with(&mut self) -> Vec<FdId> {
+        let fds = self.get_mut().and_then(|it| it.reopened_with.take());
+        fds.unwrap_or_default()
+    }
+
     fn finish_arrival(&mut self) {
         if let Some(pending) = self.get_mut() {
             pending.arrivals = pending.arrivals.saturating_sub(1);
@@ -213,6 +236,7 @@ impl Pending {
             reply,
             calls_to_repeat,
             end_check,
+            reopened_with,
         } = self;
         calls.is_empty()
             && *arrivals == 0
@@ -222,6 +246,7 @@ impl Pending {
             && reply.is_none()
             && calls_to_repeat.is_empty()
             && !end_check
+            && reopened_with.is_none()
     }
 }
 

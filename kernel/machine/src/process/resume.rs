@@ -47,6 +47,7 @@ impl Draft {
                 return self.record_lost_calls();
             }
             self.expire_held_calls(self.now_ms);
+            self.request_summaries_of_reopening();
         }
         if !self.state.is_stopped() || self.state.exit().is_some() {
             self.resume_phase();
