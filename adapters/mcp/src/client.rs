@@ -2,8 +2,12 @@
 //! processes of a kernel share, or one for each tree of processes.
 //!
 //! A kernel may be an MCP server itself: the program that calls it, such as an editor, is the
-//! *downstream client* of a tree of processes. A server may ask it for something, and is told what
-//! it declares. "Client" alone, in the names of MCP messages, is this crate.
+//! *downstream client* of a tree of processes. A tool server may send requests to that client
+//! (sampling, elicitation, roots), and learns which of them the client supports. "Client" alone, in
+//! the names of MCP messages, is this crate.
+//!
+//! `server_connections.rs` decides which connection a tree uses; `list_source.rs` answers lists from
+//! what a server last said.
 
 mod call_deadline;
 mod connection;
@@ -161,9 +165,9 @@ impl McpClient {
         )
     }
 
-    /// How long to wait for the lists of a server that has never run. Without a client that is
-    /// notified when the server is ready, and for a server that the program requires, as long as
-    /// the declaration says.
+    /// How long to wait for the lists of a server that has never run. `None` means: as long as the
+    /// server's declaration says. So it is for a required server, and without a client that could be
+    /// notified later.
     fn max_start_wait(&self, server: &Server, client: DownstreamClient) -> Option<Duration> {
         client
             .filter(|_| server.optional)
@@ -174,15 +178,17 @@ impl McpClient {
     fn tree_connection(&self, server: &Arc<Server>, root: Pid) -> Arc<Connection> {
         let sharing = self.sharing(server);
         let client = self.downstream.of_tree(root);
-        let create = || {
-            // A connection that all trees share serves no client.
-            let client = client.filter(|_| sharing == Sharing::Tree);
-            self.new_connection(server, client)
-        };
-        self.connections()
-            .entry(server.clone())
-            .or_default()
-            .for_call(sharing, root, create)
+        // A connection that all trees share serves no client.
+        let client = client.filter(|_| sharing == Sharing::Tree);
+        let serves_client = client.is_some();
+        let create = || self.new_connection(server, client);
+        let mut connections = self.connections();
+        let connections = connections.entry(server.clone()).or_default();
+        match sharing {
+            Sharing::Kernel => connections.for_lists(create),
+            Sharing::Tree if serves_client => connections.for_tree_with_client(root, create),
+            Sharing::Tree => connections.for_tree(root, create),
+        }
     }
 
     /// The connection by which the tools of a server are listed.
@@ -300,7 +306,8 @@ impl ToolServers for McpClient {
         let (connection, host) = (self.tree_connection(server, root), host.clone());
         let method = method.to_owned();
         async move {
-            if let Some(answer) = connection.defer(&method, &params) {
+            // `logging/setLevel` is kept for a server that does not run yet.
+            if let Some(answer) = connection.keep_log_level(&method, &params) {
                 return answer;
             }
             let session = if server_lists::is_list(&method) {
@@ -337,12 +344,12 @@ impl ToolServers for McpClient {
 
     fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()> {
         self.downstream.remove(root);
-        let connections: Vec<_> = self
-            .connections()
-            .values_mut()
-            .filter_map(|connections| connections.remove_tree(root))
-            .collect();
-        close_all(connections)
+        let mut removed = Vec::new();
+        self.connections().retain(|_, connections| {
+            removed.extend(connections.remove_tree(root));
+            !connections.is_empty()
+        });
+        close_all(removed)
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {

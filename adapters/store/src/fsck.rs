@@ -386,7 +386,7 @@ fn issues(scan: &LogScan) -> Vec<Issue> {
         .losses()
         .into_iter()
         .chain(damaged_starts)
-        .chain(table.open_ends());
+        .chain(table.may_continue_in_loss());
     losses.chain(processes).chain(contents).collect()
 }
 

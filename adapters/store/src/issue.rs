@@ -89,7 +89,7 @@ pub enum Issue {
         id: CheckpointId,
     },
     /// A process has no recorded end, and may continue in a lost range of the log.
-    OpenEnd {
+    MayContinueInLoss {
         /// The process.
         pid: Pid,
         /// Its last known fact.
@@ -213,7 +213,7 @@ impl fmt::Display for Issue {
                     "checkpoint {id}: its record is damaged: the processes it needs are unknown"
                 )
             }
-            Self::OpenEnd { pid, last } => {
+            Self::MayContinueInLoss { pid, last } => {
                 write!(
                     f,
                     "process {pid}: it may continue after fact {last} in a lost range; it can be \
