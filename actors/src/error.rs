@@ -22,7 +22,8 @@ use crate::server_questions::ServerQuestionError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// A process, a name or a member of a checkpoint does not exist.
+    /// Something that the request names does not exist, or a record that the store has lost may have
+    /// held it.
     #[error(transparent)]
     NotFound(#[from] NotFound),
     /// A name cannot be assigned.
@@ -272,7 +273,7 @@ pub enum RaceError {
     /// There are no branches, or too many. No branch was made.
     #[error("a race has 1 to {limit} branches")]
     Branches {
-        /// The most branches of a level.
+        /// The most branches that one level of the search has: a race with a beam has several.
         limit: u32,
     },
     /// The judge cannot be asked. No branch was made.

@@ -42,8 +42,9 @@ impl ReadPool {
     }
 
     /// Executes a read. Reads start in the order of the requests. Dropping the future cancels the
-    /// read: a search ends within about a millisecond; a step that cannot be divided (reformatting
-    /// JSON, outlining code, comparing, indexing) runs to its end first.
+    /// read: a search ends within about a millisecond, or at its next match if its pattern can match
+    /// across lines; a step that cannot be divided (reformatting JSON, outlining code, comparing,
+    /// indexing, extracting the groups of one match) runs to its end first.
     ///
     /// # Errors
     /// [`ReadError`].

@@ -90,8 +90,8 @@ fn always_repeatable(_args: &str) -> bool {
 /// Other names of a parameter that takes a descriptor.
 const DESCRIPTOR_NAMES: [&str; 4] = ["fd_id", "file_descriptor", "descriptor", "descriptor_id"];
 
-/// Other names of such a parameter in tools that take nothing else by these names. A descriptor is
-/// also found by its name, and by the path that it came from.
+/// Accepted as well in tools that have no other parameter of these names. `name` and `path` are
+/// among them, since a descriptor can also be named by its label or its path.
 const FD_NAMES: [&str; 9] = [
     "fd_id",
     "file_descriptor",

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dormouse_content::ReadQuota;
 use dormouse_kernel::process::{
     Birth, Child, ChildEvent, Effect, EndedChild, EndedProcess, Envelope, Fact, HostContext, Input,
-    Preloads, Reopening, Report, Signal, State, evolve, image_of_branch, image_of_copy,
-    initial_image,
+    Preloads, Read, Reopening, Report, Signal, State, decide, evolve, image_of_branch,
+    image_of_copy, initial_image,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::TOOL_SET;
@@ -333,6 +334,36 @@ fn a_child_gets_a_new_share_and_its_parent_hears_each_end_once() {
         heard.matches("<child_ended pid=\"2\"").count(),
         2,
         "{heard}"
+    );
+}
+
+#[test]
+fn an_end_that_is_read_after_the_child_was_opened_again_is_not_reported() {
+    let mut family = Family::new("");
+    family.reopen(1);
+    family.child.reply(&[]);
+    // The end is heard twice before its message is read.
+    let mut reads = Vec::new();
+    for _ in 0..2 {
+        let decision = decide(&family.parent.state, family.end_event(), NOW);
+        family.parent.facts.extend(decision.facts);
+        family.parent.state = decision.state;
+        reads.extend(decision.reads);
+    }
+    let [first, second] = &reads[..] else {
+        panic!("{reads:?}")
+    };
+    let found = |read: &Read| read.perform(ReadQuota::unlimited()).unwrap();
+    family.parent.feed(found(first));
+    family.reopen(2);
+    let facts = family.parent.facts.len();
+    family.parent.feed(found(second));
+    assert_eq!(family.parent.fact_names(facts), [""; 0], "REOPEN-1");
+    family.child.reply(&[]);
+    family.tell_end();
+    assert_eq!(
+        family.parent.fact_names(facts),
+        ["budget_returned", "child_reported_again"]
     );
 }
 

@@ -100,6 +100,8 @@ pub enum EntryKind {
     Link,
     /// A FIFO, a socket, a device.
     Other,
+    /// Its type cannot be determined, such as in a folder that may be read and not searched.
+    Unknown,
 }
 
 /// Why a file was not read or written. The file is unchanged.

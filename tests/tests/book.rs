@@ -80,7 +80,7 @@ fn stubs(written: &ProgramFile) -> Vec<(String, String)> {
             .collect();
         let servers: Vec<_> = written
             .tools
-            .served
+            .tool_servers
             .iter()
             .map(|served| &*served.name.value)
             .filter(|name| !declared.contains(name))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dormouse::host::{LocalHost, Permissions};
@@ -15,6 +15,7 @@ use dormouse::{
     Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, ProcessView,
     Recovery, RecoveryAction, StoreFailure,
 };
+use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, events_until, program, says, turn, within,
 };
@@ -625,4 +626,81 @@ async fn a_restart_takes_up_more_processes_than_are_read_at_once() {
         }
     })
     .await;
+}
+
+/// A store whose commits fail while `is_full`, once `is_released`.
+#[derive(Clone, Default)]
+struct FullDisk {
+    is_full: Arc<AtomicBool>,
+    is_released: Arc<AtomicBool>,
+    failures: Arc<AtomicUsize>,
+}
+
+impl FullDisk {
+    fn store(&self) -> Faulty<Arc<MemoryStore>> {
+        let disk = self.clone();
+        Faulty::new(Arc::default(), move |_, operation| {
+            let is_commit = matches!(operation, Operation::Commit { .. });
+            if !is_commit || !disk.is_full.load(Ordering::SeqCst) {
+                return Fate::Pass;
+            }
+            while !disk.is_released.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            disk.failures.fetch_add(1, Ordering::SeqCst);
+            Fate::Fail(disk_full())
+        })
+    }
+}
+
+/// Lets all tasks that are ready run before this one.
+async fn let_others_run() {
+    let mut is_first = true;
+    std::future::poll_fn(|context| {
+        if std::mem::take(&mut is_first) {
+            context.waker().wake_by_ref();
+            return std::task::Poll::Pending;
+        }
+        std::task::Poll::Ready(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_whose_commit_fails_while_it_is_asked_to_sleep_is_resumed_later() {
+    // The request comes at each step between the failure of the commit and its report.
+    for steps in 0..80 {
+        let disk = FullDisk::default();
+        let kernel = Kernel::open(disk.store()).model("m", counts());
+        let kernel = kernel.build().await.unwrap();
+        let session = session(&kernel).await;
+        disk.is_full.store(true, Ordering::SeqCst);
+        let input = tokio::spawn({
+            let session = session.clone();
+            async move { session.input("one").await }
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        disk.is_released.store(true, Ordering::SeqCst);
+        while disk.failures.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        let request = tokio::spawn({
+            let session = session.clone();
+            async move {
+                for _ in 0..steps {
+                    let_others_run().await;
+                }
+                session.hibernate().await
+            }
+        });
+        let _ = within(request).await.expect("it is answered");
+        assert!(within(input).await.unwrap().is_err());
+        disk.is_full.store(false, Ordering::SeqCst);
+        let session = within(kernel.resume(session.pid())).await.unwrap();
+        assert_eq!(turn(&session, "two").await, "1", "{steps}");
+        kernel.shutdown().await.unwrap();
+    }
 }

@@ -2,6 +2,7 @@
 //! is heard once, wherever the kernel is cut off.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use dormouse::garbage::EncodedRecord;
@@ -16,7 +17,7 @@ use dormouse::tool::Access;
 use dormouse::{
     Kernel, KernelBuilder, KernelError, NameError, NotFound, Process, ProcessView, StoreFailure,
 };
-use dormouse_tests::faulty::Faulty;
+use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within,
 };
@@ -577,5 +578,30 @@ async fn who_sends_again_to_one_that_has_ended_learns_whether_it_took_the_messag
         .input("send_message {\"to\": 1, \"text\": \"late\"}");
     let said = within(late.await.unwrap().wait()).await.unwrap().message;
     assert!(said.contains("Process 1 has ended as done"), "{said}");
+    kernel.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_writes_to_one_whose_journal_cannot_be_read_is_not_told_that_it_was_refused() {
+    let is_unreadable = Arc::new(AtomicBool::new(false));
+    let store = Faulty::new(Arc::new(MemoryStore::new()), {
+        let is_unreadable = is_unreadable.clone();
+        move |_, operation| match operation {
+            Operation::Journal if is_unreadable.load(Ordering::SeqCst) => Fate::Fail(disk_full()),
+            _ => Fate::Pass,
+        }
+    });
+    let kernel = Kernel::open(store).model("m", FnModel(obedient));
+    let kernel = kernel.reach(Reach::Everyone).build().await.unwrap();
+    let receiver = session(&kernel, None).await;
+    receiver.kill().await.unwrap();
+    within(receiver.wait()).await.unwrap();
+    let sender = session(&kernel, None).await;
+    let to = receiver.pid().to_string();
+    let said = sends(&sender, &to).await;
+    assert!(said.contains("has ended as killed"), "{said}");
+    is_unreadable.store(true, Ordering::SeqCst);
+    let said = sends(&sender, &to).await;
+    assert!(said.contains("is unknown"), "{said}");
     kernel.shutdown().await.unwrap();
 }

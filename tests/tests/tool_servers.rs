@@ -33,6 +33,8 @@ struct Servers {
     /// Stands in the way of whoever asks what is offered, or not.
     asked: Option<Gate>,
     closed: Arc<Mutex<usize>>,
+    /// The trees whose connections were ended.
+    ended: Arc<Mutex<Vec<Pid>>>,
 }
 
 impl Servers {
@@ -134,7 +136,8 @@ impl ToolServers for Servers {
         std::future::ready(()).boxed()
     }
 
-    fn end_tree(&self, _root: Pid) -> BoxFuture<'static, ()> {
+    fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()> {
+        self.ended.lock().unwrap().push(root);
         std::future::ready(()).boxed()
     }
 
@@ -343,6 +346,43 @@ async fn giving_up_a_spawn_ends_the_asking_of_servers() {
         kernel.processes().await.unwrap().len(),
         1,
         "no child is born"
+    );
+}
+
+#[tokio::test]
+async fn a_child_that_ends_after_its_root_leaves_no_connection_behind() {
+    let (folder, gate) = (family(), Gate::default());
+    let host = LocalHost::new(Permissions::none().allow_read("."), folder.path()).unwrap();
+    let servers = Servers::default().offer("s", &[("a", "first")]);
+    let waits = FnModel({
+        let gate = gate.clone();
+        move |request: Request| {
+            let gate = gate.clone();
+            async move {
+                if *request.program == *"main" {
+                    let child = r#"{"program_name": "child", "query": "look"}"#;
+                    return Ok(asks(&[("spawn", child)]));
+                }
+                gate.pass().await;
+                Ok(says("done"))
+            }
+        }
+    });
+    let builder = Kernel::builder().model("m", waits).host(host);
+    let kernel = builder.tool_servers(servers.clone()).build().await.unwrap();
+    let main = kernel.load(folder.path().join("main.toml")).unwrap();
+    let root = kernel.start(main.program).input("go").await.unwrap();
+    within(gate.entered()).await;
+    let events = kernel.events();
+    root.kill().await.unwrap();
+    let is_end_of_child = |event: &Event| matches!(event, Event::Exited { pid: Pid(2), .. });
+    within(events_until(events, is_end_of_child)).await;
+    // The supervisor answers after it has handled the end.
+    kernel.processes().await.unwrap();
+    assert_eq!(
+        *servers.ended.lock().unwrap(),
+        [root.pid(), root.pid()],
+        "once for the root, and once for what the child may have begun since"
     );
 }
 

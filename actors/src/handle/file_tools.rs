@@ -177,6 +177,7 @@ fn format_entry(DirEntry { name, kind }: &DirEntry) -> String {
         EntryKind::Directory => format!("{name}/"),
         EntryKind::Link => format!("{name}@"),
         EntryKind::Other => format!("{name}  (neither file nor directory)"),
+        EntryKind::Unknown => format!("{name}  (its type cannot be determined)"),
     }
 }
 

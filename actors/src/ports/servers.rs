@@ -14,7 +14,8 @@ use super::tool::{OutputSink, ToolError};
 
 /// The process tree for which the tools of a server are listed. A tree may act for a downstream
 /// client, an MCP client that the kernel serves. A server may list other tools if that client
-/// supports sampling, elicitation or roots.
+/// supports sampling, elicitation or roots. The client makes no difference for a connection that all
+/// trees share.
 #[derive(Clone)]
 pub enum OffersTo {
     /// A tree that is about to be created, and acts for no client.
@@ -106,8 +107,8 @@ pub trait ToolServers: Send + Sync + 'static {
         std::future::ready(()).boxed()
     }
 
-    /// The tree with the root `root` serves this client from now on: the connections that
-    /// [`offers`](Self::offers) began for the client are those of the tree.
+    /// The tree with the root `root` serves this client from now on. It takes over the connections
+    /// that [`offers`](Self::offers) opened for this client.
     fn serve_client(&self, root: Pid, client: Weak<dyn ServerClient>) {
         let _ = (root, client);
     }
@@ -118,7 +119,7 @@ pub trait ToolServers: Send + Sync + 'static {
     }
 
     /// Disconnects from the servers that only the tree with the root `root` used: the root has
-    /// ended. Takes seconds at most.
+    /// ended. Called again when a process of the tree ends after its root. Takes seconds at most.
     fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()>;
 
     /// Disconnects from every server, and ends the servers that the host started. Takes seconds at

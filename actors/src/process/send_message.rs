@@ -102,7 +102,12 @@ impl OutgoingMessage {
             tokio::time::sleep(FIRST_RETRY_DELAY * 2_u32.pow(attempt - 1)).await;
             receipt_receiver = self.send();
         }
-        let why = || format!("it stopped {MAX_ATTEMPTS} times before it accepted the message");
+        let why = || {
+            format!(
+                "it did not answer {MAX_ATTEMPTS} times, since it stopped or its journal cannot be \
+                 read"
+            )
+        };
         receipt_receiver
             .await
             .unwrap_or_else(|_| delivery_unknown(why()))

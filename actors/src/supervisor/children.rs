@@ -124,17 +124,21 @@ impl Supervisor {
         self.kill_children(pid, |_| true);
         let root = self.table.root(pid);
         if self.table.run_state(root) == Some(RunState::Ended) {
-            // Also for each process that ends after its root, since it may have loaded the files
-            // again. If the temporary files actor has stopped, there is nothing to unload.
-            let _ = self
-                .context
-                .temp_files
-                .cast(TempFilesMessage::TreeEnded { root });
+            self.release_tree_resources(root);
         }
-        if row.parent.is_none()
-            && let Some(servers) = &self.context.servers
-        {
-            tokio::spawn(servers.end_tree(pid));
+    }
+
+    /// Unloads the temporary files of a tree whose root has ended, and ends its connections to tool
+    /// servers. Repeated at the end of each process that ends after its root, since such a process
+    /// may have begun a call before it was killed.
+    fn release_tree_resources(&self, root: Pid) {
+        // If the temporary files actor has stopped, there is nothing to unload.
+        let _ = self
+            .context
+            .temp_files
+            .cast(TempFilesMessage::TreeEnded { root });
+        if let Some(servers) = &self.context.servers {
+            tokio::spawn(servers.end_tree(root));
         }
     }
 

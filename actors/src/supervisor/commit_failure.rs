@@ -63,6 +63,8 @@ impl Supervisor {
         let pids: Vec<_> = std::iter::successors(Some(pid), parent).collect();
         pids.into_iter()
             .for_each(|pid| self.stop_process(pid, reason));
+        // A process that was being woken has made room for another one.
+        self.wake_due_processes();
     }
 
     /// Kills the actor and leaves the process unloaded; callers that wait for the process get the
@@ -70,7 +72,7 @@ impl Supervisor {
     fn stop_process(&mut self, pid: Pid, reason: &str) {
         if !matches!(
             self.table.run_state(pid),
-            Some(RunState::Running | RunState::Loading)
+            Some(RunState::Running | RunState::Loading | RunState::Hibernating)
         ) {
             return;
         }

@@ -172,7 +172,8 @@ impl Supervisor {
             .table
             .get(pid)
             .and_then(|entry| entry.live()?.actor.clone());
-        // An actor that has just faulted or ended does not answer; its end is handled instead.
+        // An actor that has just faulted, ended, or failed to commit does not answer. The report of
+        // that ends the hibernation instead.
         let _ = actor.map(|actor| actor.cast(ProcessMessage::Hibernate));
     }
 

@@ -128,9 +128,9 @@ impl Supervisor {
         }
     }
 
-    /// Answers a message to a process that has ended. The process may have received the message
-    /// before it ended, because a restarted sender repeats its messages; its journal has the
-    /// receipt then.
+    /// Answers a message to a process that has ended. A restarted sender repeats its messages, so
+    /// the process may have received this one before it ended. Its journal then holds the receipt.
+    /// If the journal cannot be read, the receipt is dropped, so that the sender repeats the message.
     fn answer_from_journal(
         &self,
         pid: Pid,
@@ -140,24 +140,31 @@ impl Supervisor {
     ) {
         let context = self.context.clone();
         tokio::task::spawn_blocking(move || {
-            let loaded = context.store_handle().and_then(|store| {
-                recovery::load_process(&*store, &context, pid, None, LoadPurpose::Inspect).ok()
-            });
-            let journal_receipt = loaded.and_then(|loaded| loaded.state.receipt(sender_id, call));
+            let journal_receipt = match context.store_handle() {
+                None if context.has_store => return,
+                None => None,
+                Some(store) => {
+                    let purpose = LoadPurpose::Inspect;
+                    match recovery::load_process(&*store, &context, pid, None, purpose) {
+                        Ok(loaded) => loaded.state.receipt(sender_id, call),
+                        Err(error) => {
+                            tracing::warn!(%pid, "a message cannot be answered: {error}");
+                            return;
+                        }
+                    }
+                }
+            };
             // The requester has dropped its receiver if it no longer waits.
             let _ = receipt.send(journal_receipt.unwrap_or_else(|| why.into()));
         });
     }
 
-    /// Resolves an address, and checks that the sender may write to it.
+    /// The receiver of a message to this address, to which the sender may write.
     fn resolve_receiver(&self, from: Pid, to: &Address) -> Result<Receiver, Refusal> {
-        let resolve = |addressed_id: Pid| AddressedProcess {
+        let AddressedProcess {
             addressed_id,
-            pid: self.resolve(from, addressed_id),
-        };
-        let (to, addressed_id) =
-            self.table
-                .resolve_receiver(from, to, resolve, self.context.limits.reach)?;
+            pid: to,
+        } = self.resolve_address(from, to)?;
         let refusal = match self.table.run_state(to) {
             Some(RunState::Ended) => self.find_end_refusal(from, to, addressed_id),
             _ => None,
@@ -167,14 +174,14 @@ impl Supervisor {
             self.isolated_trees.contains(&root) && self.table.highest_known_ancestor(from) != root;
         if refusal.is_none() && is_isolated {
             return Err(format!(
-                "Process {to} does not run: the user has not resumed it. Nothing was sent."
+                "Process {addressed_id} does not run: the user has not resumed it. Nothing was sent."
             )
             .into());
         }
         let sender_id = self.local_id_for(to, from).ok_or_else(|| {
             format!(
-                "Process {to} cannot be written to: the number of this process means another \
-                 one there."
+                "Process {addressed_id} cannot be written to: the number of this process means \
+                 another one there."
             )
         })?;
         Ok(Receiver {
@@ -182,6 +189,52 @@ impl Supervisor {
             sender_id,
             refusal,
         })
+    }
+
+    /// The process that an address names. Costs the depth of both trees.
+    ///
+    /// # Errors
+    /// The reason, for the sender, if there is none or the sender may not write to it.
+    fn resolve_address(&self, from: Pid, to: &Address) -> Result<AddressedProcess, Refusal> {
+        let known = |pid| AddressedProcess {
+            addressed_id: self.local_id_for(from, pid).unwrap_or(pid),
+            pid,
+        };
+        let parent = || self.table.get(from).and_then(ProcessEntry::parent);
+        let AddressedProcess { addressed_id, pid } = match to {
+            Address::Parent => parent().map(known).ok_or(
+                "This process has no parent: the host started it. list_processes shows who there \
+                 is.",
+            )?,
+            Address::Process(addressed_id) | Address::Correspondent(addressed_id) => {
+                AddressedProcess {
+                    addressed_id: *addressed_id,
+                    pid: self.resolve(from, *addressed_id),
+                }
+            }
+            Address::Name(name) => self.table.find_by_name(name).map(known).ok_or_else(|| {
+                format!(
+                    "There is no living process of the name '{name}'. list_processes shows who \
+                     there is."
+                )
+            })?,
+        };
+        if pid == from {
+            return Err(format!("Process {addressed_id} is this process itself.").into());
+        }
+        // A correspondent is a process that has written to the sender: it may be answered, whatever
+        // the reach.
+        let reach = self.context.limits.reach;
+        let may_write =
+            matches!(to, Address::Correspondent(_)) || self.table.can_reach(from, pid, reach);
+        if self.table.get(pid).is_none() || !may_write {
+            let reach = format_reach(reach);
+            return Err(format!(
+                "There is no process {addressed_id} {reach}. list_processes shows who there is."
+            )
+            .into());
+        }
+        Ok(AddressedProcess { addressed_id, pid })
     }
 
     /// Why a message cannot open an ended process again; `None` if it can.
@@ -207,21 +260,14 @@ impl Supervisor {
             true => self.table.reopenable_children(pid),
             false => Vec::new(),
         };
-        let ReachableProcesses {
-            processes,
-            unlisted_count,
-        } = self
+        let reachable = self
             .table
             .reachable_from(pid, self.context.limits.reach, ended);
-        let processes = processes
-            .into_iter()
-            .filter_map(|reachable_process| self.with_local_ids(pid, reachable_process))
-            .collect();
+        let listed = self
+            .table
+            .list_first(reachable, |process| self.with_local_ids(pid, process));
         // The requester has dropped its receiver if it no longer waits.
-        let _ = reply.send(ReachableProcesses {
-            processes,
-            unlisted_count,
-        });
+        let _ = reply.send(listed);
     }
 }
 
@@ -234,53 +280,13 @@ struct Receiver {
     refusal: Option<Refusal>,
 }
 
-/// A process, and the id that the sender used for it.
+/// A process, and the id by which the sender knows it.
 struct AddressedProcess {
     addressed_id: Pid,
     pid: Pid,
 }
 
 impl ProcessTable {
-    /// The process that an address names, and the id that the sender uses for it. Fails if the
-    /// sender may not write to it; it may write to each process that has written to it (a
-    /// *correspondent*). Costs the depth of the tree.
-    fn resolve_receiver(
-        &self,
-        from: Pid,
-        to: &Address,
-        resolve: impl Fn(Pid) -> AddressedProcess,
-        reach: Reach,
-    ) -> Result<(Pid, Pid), Refusal> {
-        let addressed_by_pid = |pid| AddressedProcess {
-            addressed_id: pid,
-            pid,
-        };
-        let AddressedProcess { addressed_id, pid } = match to {
-            Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(addressed_by_pid).ok_or(
-                "This process has no parent: the host started it. list_processes shows who there \
-                 is.",
-            )?,
-            Address::Process(addressed_id) | Address::Correspondent(addressed_id) => resolve(*addressed_id),
-            Address::Name(name) => self.find_by_name(name).map(addressed_by_pid).ok_or_else(|| {
-                format!("There is no living process of the name '{name}'. list_processes shows who \
-                     there is.")
-            })?,
-        };
-        if pid == from {
-            return Err(format!("Process {addressed_id} is this process itself.").into());
-        }
-        let can_write_to =
-            |pid| matches!(to, Address::Correspondent(_)) || self.can_reach(from, pid, reach);
-        if self.get(pid).is_none() || !can_write_to(pid) {
-            let reach = format_reach(reach);
-            return Err(format!(
-                "There is no process {addressed_id} {reach}. list_processes shows who there is."
-            )
-            .into());
-        }
-        Ok((pid, addressed_id))
-    }
-
     /// Whether `from` may write to `to`.
     fn can_reach(&self, from: Pid, to: Pid, reach: Reach) -> bool {
         let parent = |pid: Pid| self.get(pid).and_then(ProcessEntry::parent);
@@ -298,46 +304,54 @@ impl ProcessTable {
             }
     }
 
-    /// The processes that `pid` may write to, including `pid` itself: living relatives and named
-    /// processes first, then the newest of the other living ones, then the `ended` ones, up to the
-    /// limit. Costs the tree, or all processes if the reach is everyone.
-    fn reachable_from(&self, pid: Pid, reach: Reach, ended: Vec<Pid>) -> ReachableProcesses {
+    /// The processes that `pid` may write to, in the order in which they are listed: `pid` itself, its
+    /// parent, its children, its siblings, the named ones, all others, each with the newest first,
+    /// and the `ended` ones. Costs the tree, or all processes if the reach is everyone.
+    fn reachable_from(&self, pid: Pid, reach: Reach, ended: Vec<Pid>) -> Vec<Pid> {
         let parent = self.get(pid).and_then(ProcessEntry::parent);
-        let children = |pid: Pid| {
-            self.living_children(pid)
-                .into_iter()
-                .map(|(child, _)| child)
+        let living_children = |pid: Pid| {
+            let children = self.living_children(pid).into_iter();
+            children.map(|(child, _)| child).collect()
         };
-        let siblings = parent.into_iter().flat_map(children);
-        let mut listed_first: BTreeSet<Pid> = siblings
-            .chain(children(pid))
-            .chain(parent)
-            .chain([pid])
-            .collect();
-        listed_first.extend(self.named_processes());
-        let others: Vec<Pid> = match reach {
+        let others = match reach {
             Reach::Relatives => Vec::new(),
             Reach::Tree => self.living_tree(self.root(pid)),
             Reach::Everyone => self.living().collect(),
         };
-        let mut others: Vec<Pid> = others
-            .into_iter()
-            .filter(|pid| !listed_first.contains(pid))
+        let groups: [Vec<Pid>; 6] = [
+            vec![pid],
+            parent.into_iter().collect(),
+            living_children(pid),
+            parent.map(living_children).unwrap_or_default(),
+            self.named_processes().collect(),
+            others,
+        ];
+        let mut known = BTreeSet::new();
+        let mut reachable = Vec::new();
+        for mut group in groups {
+            group.sort_unstable_by_key(|pid| Reverse(*pid));
+            reachable.extend(group.into_iter().filter(|pid| known.insert(*pid)));
+        }
+        reachable.extend(ended);
+        reachable
+    }
+
+    /// The first of these processes that the observer can name, up to the limit. `with_local_ids`
+    /// replaces their pids by the ids that the observer knows.
+    fn list_first(
+        &self,
+        reachable: Vec<Pid>,
+        with_local_ids: impl Fn(ReachableProcess) -> Option<ReachableProcess>,
+    ) -> ReachableProcesses {
+        let mut reachable = reachable.into_iter();
+        let processes = reachable
+            .by_ref()
+            .filter_map(|pid| with_local_ids(self.reachable_process(pid)?))
+            .take(MAX_SHOWN)
             .collect();
-        others.sort_unstable_by_key(|pid| Reverse(*pid));
-        others.extend(ended);
-        let listed_other_count = others
-            .len()
-            .min(MAX_SHOWN.saturating_sub(listed_first.len()));
-        let unlisted_count = others.len() - listed_other_count;
-        let listed = listed_first
-            .into_iter()
-            .chain(others.into_iter().take(listed_other_count));
         ReachableProcesses {
-            processes: listed
-                .filter_map(|pid| self.reachable_process(pid))
-                .collect(),
-            unlisted_count,
+            processes,
+            unlisted_count: reachable.len(),
         }
     }
 
@@ -375,5 +389,63 @@ fn format_reach(reach: Reach) -> &'static str {
         Reach::Relatives => "among the parent, the children and the siblings of this one",
         Reach::Tree => "in the tree of this one",
         Reach::Everyone => "in this kernel",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::process::{Origin, ProcessRow};
+
+    use super::super::table::tests::{root_row, table_of};
+    use super::*;
+
+    /// A root without a name, other roots with names, and children of the first.
+    fn table(named: u64, children: u64) -> ProcessTable {
+        let with_name = |pid| ProcessRow {
+            name: Some(format!("n{pid}").into()),
+            ..root_row(Pid(pid))
+        };
+        let child = |pid| ProcessRow {
+            parent: Some(Pid(1)),
+            origin: Origin::Spawned {
+                call: CallId {
+                    epoch: 0,
+                    seq: u32::try_from(pid).unwrap(),
+                },
+            },
+            ..root_row(Pid(pid))
+        };
+        let last_named = 1 + named;
+        let rows = std::iter::once(root_row(Pid(1)))
+            .chain((2..=last_named).map(with_name))
+            .chain((last_named + 1..=last_named + children).map(child));
+        table_of(rows.collect())
+    }
+
+    #[test]
+    fn a_list_of_reachable_processes_is_bounded_and_begins_with_the_nearest() {
+        for (named, children, unknown, unlisted_count) in [
+            (3, 2, 0, 0),
+            (500, 2, 0, 403),
+            (2, 500, 0, 403),
+            // The observer cannot name process 2.
+            (3, 2, 2, 0),
+        ] {
+            let table = table(named, children);
+            let reachable = table.reachable_from(Pid(1), Reach::Tree, Vec::new());
+            let list = table.list_first(reachable, |process| {
+                (process.pid.0 != unknown).then_some(process)
+            });
+            assert_eq!(list.unlisted_count, unlisted_count, "{named} {children}");
+            assert!(list.processes.len() <= MAX_SHOWN);
+            let pids: Vec<u64> = list.processes.iter().map(|process| process.pid.0).collect();
+            let last = 1 + named + children;
+            assert_eq!(
+                pids[..3],
+                [1, last, last - 1],
+                "itself, its newest children"
+            );
+            assert!(!pids.contains(&unknown));
+        }
     }
 }

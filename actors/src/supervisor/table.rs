@@ -1,5 +1,9 @@
 //! The process table: which processes exist, which of them are loaded, and which callers wait for
 //! them. It is designed for a million rows; see `entry.rs` for the size of a row.
+//!
+//! A process is in one of six run states ([`RunState`]). It has an actor while it is `Running` or
+//! `Hibernating`, and counts as loaded while it is `Loading` or `Running`. Inputs go to the actor of
+//! a `Running` process, wait in the table in any other state, and are refused once it has `Ended`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -217,6 +221,7 @@ impl ProcessTable {
     }
 
     /// Changes the run state of a process. A process that runs or is being loaded gets live state.
+    /// Callers that requested hibernation get no answer if the process faulted or was stopped.
     pub(super) fn set_run_state(&mut self, pid: Pid, run_state: RunState) {
         let inbox_capacity = self.inbox_capacity;
         let Some(entry) = self.entries.get_mut(pid) else {
@@ -224,19 +229,26 @@ impl ProcessTable {
         };
         self.loaded -= usize::from(is_loaded(entry.run_state));
         self.loaded += usize::from(is_loaded(run_state));
-        let was_woken = is_woken(entry.run_state);
+        let was_in_wake_queue = is_in_wake_queue(entry.run_state);
         entry.run_state = run_state;
         if run_state != RunState::Running {
             self.quiescent.remove(entry);
         }
         let wake_ms = entry.waiting().wake_ms();
-        match (was_woken, is_woken(run_state)) {
+        // A process that is neither held nor ended has its next time in the wake queue. One that is
+        // held or has ended leaves the queue, and gives back its place among those being woken.
+        match (was_in_wake_queue, is_in_wake_queue(run_state)) {
             (false, true) => self.wake_queue.reschedule(pid, None, wake_ms),
             (true, false) => {
                 self.wake_queue.reschedule(pid, wake_ms, None);
                 self.wake_queue.finish_waking(pid);
             }
             (false, false) | (true, true) => {}
+        }
+        if run_state != RunState::Hibernating
+            && let Some(live) = entry.live_mut()
+        {
+            live.hibernate_replies.clear();
         }
         match run_state {
             RunState::Loading | RunState::Running | RunState::Hibernating => {
@@ -259,7 +271,7 @@ impl ProcessTable {
         };
         let before_ms = entry.waiting().wake_ms();
         entry.set_waiting(waiting);
-        if is_woken(entry.run_state) {
+        if is_in_wake_queue(entry.run_state) {
             self.wake_queue
                 .reschedule(pid, before_ms, waiting.wake_ms());
         }
@@ -383,8 +395,8 @@ impl ProcessTable {
     }
 
     /// The highest ancestor of `pid` that is in the table: the root of its tree, unless the store
-    /// has lost an ancestor. A tree is isolated by this process, since users see no other as its
-    /// root. Costs the depth of the tree.
+    /// has lost an ancestor. The isolation of a tree is recorded under this process, because users
+    /// see it as the root. Costs the depth of the tree.
     pub(super) fn highest_known_ancestor(&self, pid: Pid) -> Pid {
         let known_parent = |pid: &Pid| {
             let parent = self.get(*pid).and_then(ProcessEntry::parent)?;
@@ -450,7 +462,8 @@ impl ProcessTable {
         tree
     }
 
-    /// Keeps `reply` until the process runs. Returns it if the process already runs or has ended.
+    /// Keeps `reply` until the process runs. Returns it if the process already runs or has ended, and
+    /// if it was asked to hibernate: then an input wakes it.
     pub(super) fn await_run(&mut self, pid: Pid, reply: HandleReply) -> Option<HandleReply> {
         let inbox_capacity = self.inbox_capacity;
         match self.get_mut(pid) {
@@ -561,7 +574,6 @@ impl ProcessTable {
         entry.record_exit(exit.clone(), last_view);
         if let Some(live) = entry.live_mut() {
             live.waiting_inputs.clear();
-            live.hibernate_replies.clear();
             live.wait_outcome.send_replace(Some(Ok(exit.clone())));
         }
         self.set_run_state(pid, RunState::Ended);
@@ -570,8 +582,8 @@ impl ProcessTable {
         Some(row)
     }
 
-    /// Records that an ended process was opened again, durably. Returns how often it was; `None` if
-    /// it has not ended. The process is held until it is loaded.
+    /// Records that an ended process was opened again, durably. Returns how often it has been opened
+    /// again; `None` if it has not ended. The process is held until it is loaded.
     pub(super) fn record_reopening(&mut self, pid: Pid) -> Option<u32> {
         let parent = self.get(pid).and_then(ProcessEntry::parent);
         let is_orphan =
@@ -580,8 +592,11 @@ impl ProcessTable {
             .get_mut(pid)
             .filter(|entry| entry.run_state == RunState::Ended)?;
         let reopenings = entry.record_reopening();
-        // Its parent has ended while the facts were committed, and did not see it alive.
+        // If its parent ended during the commit, the parent did not kill it, because it was not
+        // alive yet: it is killed when it is loaded.
         entry.is_kill_pending = is_orphan;
+        // The process runs again, even if its tree was stopped before its end.
+        entry.children_start_stopped = false;
         let name = entry.name().cloned();
         if let Some(live) = entry.live_mut() {
             live.view.send_replace(None);
@@ -695,11 +710,74 @@ pub(super) enum FinalState {
     LastView,
 }
 
-/// Whether a process is woken when its time comes.
-fn is_woken(run_state: RunState) -> bool {
+/// Whether the wake queue has the next time of a process in this state (`wake_times.rs`).
+fn is_in_wake_queue(run_state: RunState) -> bool {
     !matches!(run_state, RunState::Held | RunState::Ended)
 }
 
 fn is_loaded(run_state: RunState) -> bool {
     matches!(run_state, RunState::Loading | RunState::Running)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use dormouse_proto::process::ExitStatus;
+    use tokio::sync::oneshot;
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    use super::*;
+
+    pub(in crate::supervisor) fn root_row(pid: Pid) -> ProcessRow {
+        ProcessRow {
+            pid,
+            parent: None,
+            program: "p".into(),
+            name: None,
+            origin: Origin::Started,
+            branched_from: None,
+            exit: None,
+            waiting: Waiting::Nothing,
+            reopenings: 0,
+            is_paused: false,
+        }
+    }
+
+    pub(in crate::supervisor) fn table_of(rows: Vec<ProcessRow>) -> ProcessTable {
+        let last_pid = rows.iter().map(|row| row.pid.0).max().unwrap();
+        let listing = ProcessListing {
+            rows,
+            last_pid,
+            ..ProcessListing::default()
+        };
+        ProcessTable::new(listing, 1)
+    }
+
+    #[test]
+    fn a_request_to_hibernate_ends_with_the_hibernation() {
+        let pid = Pid(1);
+        for next in [RunState::Loading, RunState::Held, RunState::Ended] {
+            let mut table = table_of(vec![root_row(pid)]);
+            table.set_run_state(pid, RunState::Running);
+            let (reply, mut result) = oneshot::channel();
+            table.live_mut(pid).unwrap().hibernate_replies.push(reply);
+            table.set_run_state(pid, RunState::Hibernating);
+            assert!(matches!(result.try_recv(), Err(TryRecvError::Empty)));
+            table.set_run_state(pid, next);
+            assert!(
+                matches!(result.try_recv(), Err(TryRecvError::Closed)),
+                "{next:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_children_of_a_process_that_is_opened_again_run() {
+        let pid = Pid(1);
+        let mut table = table_of(vec![root_row(pid)]);
+        table.set_stop_inherited(pid, true);
+        let exit = Exit::new(ExitStatus::Interrupted, "");
+        table.record_end(pid, &exit, FinalState::InJournal).unwrap();
+        assert_eq!(table.record_reopening(pid), Some(1));
+        assert!(!table.inherits_stop(Some(pid)));
+    }
 }

@@ -1,5 +1,6 @@
 //! The prompts of the tool servers. They keep their names, after the prefix that the program gives
-//! to the server. If several servers have a prompt of one name, it is called `server__prompt`.
+//! to the server. If several servers have a prompt of one name, it is listed as `server__prompt`,
+//! a name by which every prompt is found, whichever servers are ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,7 @@ use serde_json::json;
 use crate::upstream::{Upstream, parse_result};
 
 /// A prompt of a server, under the name that clients know.
+#[derive(Debug)]
 struct NamedPrompt {
     enabled: EnabledServer,
     /// The name at the server.
@@ -109,21 +111,31 @@ async fn prompt_server(
     requested_name: &str,
 ) -> Result<(EnabledServer, String), ErrorData> {
     let servers = prompt_servers(upstream).await;
-    // The name at a single server follows from the requested name.
+    // The name at the only server of the program follows from the requested name.
     if let [enabled] = &servers[..]
+        && upstream.servers().len() == 1
         && let Some(own_name) = requested_name.strip_prefix(enabled.prefix.as_str())
     {
         return Ok((enabled.clone(), own_name.to_owned()));
     }
     let named = named_prompts(upstream, servers).await;
-    let found = named
-        .into_iter()
-        .find(|named| named.prompt.name == requested_name);
-    let found = found.ok_or_else(|| {
+    let found = find_prompt(named, requested_name).ok_or_else(|| {
         let why = format!("there is no prompt '{requested_name}'. prompts/list names the prompts");
         ErrorData::invalid_params(why, None)
     })?;
     Ok((found.enabled, found.own_name))
+}
+
+/// The prompt that is listed by this name now or, since other servers may have been ready when the
+/// client listed the prompts, is called `server__prompt`.
+fn find_prompt(mut named: Vec<NamedPrompt>, requested_name: &str) -> Option<NamedPrompt> {
+    let is_listed = |named: &NamedPrompt| named.prompt.name == requested_name;
+    let is_full_name = |named: &NamedPrompt| {
+        requested_name == format!("{}__{}", named.enabled.server.name, named.own_name)
+    };
+    let position = named.iter().position(is_listed);
+    let position = position.or_else(|| named.iter().position(is_full_name))?;
+    Some(named.swap_remove(position))
 }
 
 /// The values that the server of a prompt or of a resource template suggests for an argument.
@@ -160,10 +172,81 @@ pub(crate) async fn complete(
     if servers.is_empty() {
         return Ok(CompleteResult::default());
     }
-    let unknown = ErrorData::invalid_params("no tool server completes this reference", None);
-    let params = json!(request);
-    let (_, result) = upstream
-        .request_first(&servers, ("completion/complete", &params), unknown)
-        .await?;
-    parse_result(result)
+    let mut last = Err(ErrorData::invalid_params(
+        "no tool server completes this reference",
+        None,
+    ));
+    for enabled in &servers {
+        let result = upstream
+            .request(&enabled.server, "completion/complete", json!(request))
+            .await;
+        let completed: Result<CompleteResult, _> = result.and_then(parse_result);
+        match &completed {
+            Ok(result) if !result.completion.values.is_empty() => return completed,
+            // Many servers have no suggestions for what they do not know: the next one may have it.
+            Ok(_) => last = completed,
+            Err(_) if last.is_err() => last = completed,
+            Err(_) => {}
+        }
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dormouse_kernel::program::ServedTools;
+    use dormouse_proto::server::{Server, Transport};
+
+    use super::*;
+
+    fn named(server: &str, own_name: &str, name: &str) -> NamedPrompt {
+        let server = Server {
+            name: server.into(),
+            transport: Transport::Http {
+                url: "http://h/mcp".to_owned(),
+                headers: Vec::new(),
+                ca_file: None,
+            },
+            optional: true,
+            connect_ms: 1,
+            deadline_ms: 1,
+            max_duration_ms: 1,
+            shared: None,
+        };
+        NamedPrompt {
+            enabled: EnabledServer {
+                server: Arc::new(server),
+                served: ServedTools::All,
+                prefix: String::new(),
+            },
+            own_name: own_name.to_owned(),
+            prompt: Prompt::new(name, None::<String>, None),
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_found_by_its_full_name_whichever_servers_are_ready() {
+        let only_a = || vec![named("a", "x", "x")];
+        let both = || vec![named("a", "x", "a__x"), named("b", "x", "b__x")];
+        let cases = [
+            (only_a(), "x", Some("a")),
+            (only_a(), "a__x", Some("a")),
+            (only_a(), "b__x", None),
+            (both(), "b__x", Some("b")),
+            (both(), "x", None),
+            // The name that is listed comes first.
+            (
+                vec![named("a", "x", "x"), named("b", "a__x", "a__x")],
+                "a__x",
+                Some("b"),
+            ),
+        ];
+        for (prompts, requested_name, expected) in cases {
+            let found = find_prompt(prompts, requested_name);
+            let server = found.map(|found| found.enabled.server.name.clone());
+            assert_eq!(server.as_deref(), expected, "{requested_name}");
+        }
+    }
 }

@@ -7,8 +7,11 @@
 //!
 //! A kernel may be an MCP server itself (`dormouse mcp`): the program that calls it, such as an
 //! editor, is the *downstream client* of a tree of processes, which the port [`ServerClient`]
-//! stands for. A server may ask it for something, and is told what it declares. In the names of MCP
-//! messages, "client" is this crate.
+//! stands for. A tool server may send requests to that client (sampling, elicitation, roots), and
+//! learns which of them the client supports. In the names of MCP messages, "client" is this crate.
+//!
+//! `server_connections.rs` decides which connection a tree uses; `list_source.rs` answers lists from
+//! what a server last said.
 
 mod call_deadline;
 mod connection;
@@ -182,15 +185,18 @@ impl McpClient {
     /// The connection to a server for the tree with the root `root`.
     fn tree_connection(&self, server: &Arc<Server>, root: Pid) -> Arc<Connection> {
         let sharing = self.sharing(server);
-        let create = || {
-            // A connection that all trees share serves no downstream client.
-            let client = self.downstream.of_tree(root);
-            self.new_connection(server, client.filter(|_| sharing == Sharing::Tree))
-        };
-        self.connections()
-            .entry(server.clone())
-            .or_default()
-            .for_call(sharing, root, create)
+        let mut connections = self.connections();
+        let client = self.downstream.of_tree(root);
+        // A connection that all trees share serves no downstream client.
+        let client = client.filter(|_| sharing == Sharing::Tree);
+        let serves_client = client.is_some();
+        let create = || self.new_connection(server, client);
+        let connections = connections.entry(server.clone()).or_default();
+        match sharing {
+            Sharing::Kernel => connections.for_lists(create),
+            Sharing::Tree if serves_client => connections.for_tree_with_client(root, create),
+            Sharing::Tree => connections.for_tree(root, create),
+        }
     }
 
     /// The connection by which the tools of a server are listed.
@@ -308,7 +314,8 @@ impl ToolServers for McpClient {
         let (connection, host) = (self.tree_connection(server, root), host.clone());
         let method = method.to_owned();
         async move {
-            if let Some(answer) = connection.defer(&method, &params) {
+            // `logging/setLevel` is kept for a server that does not run yet.
+            if let Some(answer) = connection.keep_log_level(&method, &params) {
                 return answer;
             }
             let session = if server_lists::is_list(&method) {
@@ -352,12 +359,12 @@ impl ToolServers for McpClient {
 
     fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()> {
         self.downstream.remove(root);
-        let connections: Vec<_> = self
-            .connections()
-            .values_mut()
-            .filter_map(|connections| connections.remove_tree(root))
-            .collect();
-        close_all(connections)
+        let mut removed = Vec::new();
+        self.connections().retain(|_, connections| {
+            removed.extend(connections.remove_tree(root));
+            !connections.is_empty()
+        });
+        close_all(removed)
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {

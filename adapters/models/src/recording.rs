@@ -15,7 +15,8 @@
 //! parameters, the media, then each message. A part that occurs in many requests is written once,
 //! so a recording is as long as its conversations. No part contains a pid, a key or an address;
 //! secrets in texts can be masked, as in an export. Calls with equal requests are distinguished by
-//! their order.
+//! their order. A call that is given up, by an interrupt or at its deadline, has no outcome and is
+//! not recorded: a replay of the run ends at it.
 
 mod record;
 mod replay;

@@ -407,7 +407,7 @@ fn issues(scan: &LogScan) -> Vec<Issue> {
         .losses()
         .into_iter()
         .chain(damaged_starts)
-        .chain(table.possible_continuations());
+        .chain(table.may_continue_in_loss());
     losses.chain(processes).chain(contents).collect()
 }
 

@@ -88,8 +88,8 @@ pub enum Issue {
         /// The checkpoint.
         id: CheckpointId,
     },
-    /// A process has no recorded end, and may have continued in a lost range of the log.
-    PossibleContinuation {
+    /// A process has no recorded end, and may continue in a lost range of the log.
+    MayContinueInLoss {
         /// The process.
         pid: Pid,
         /// Its last known fact.
@@ -213,7 +213,7 @@ impl fmt::Display for Issue {
                     "checkpoint {id}: its record is damaged: the processes it needs are unknown"
                 )
             }
-            Self::PossibleContinuation { pid, last } => {
+            Self::MayContinueInLoss { pid, last } => {
                 write!(
                     f,
                     "process {pid}: it may continue after fact {last} in a lost range; it can be \

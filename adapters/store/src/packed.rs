@@ -171,7 +171,8 @@ impl PackedContent {
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     pub(crate) fn chunk(&self, segment: &Segment, chunk: u64) -> Result<Vec<u8>, StoreError> {
-        let [start, end] = self.starts[chunk as usize..][..2] else {
+        let first = usize::try_from(chunk).unwrap_or(usize::MAX);
+        let Some(&[start, end]) = self.starts.get(first..first.saturating_add(2)) else {
             return Err(hash_mismatch(self.at));
         };
         let packed = self.read_part(segment, start..end, PayloadPart::Chunk, chunk)?;

@@ -10,6 +10,7 @@
 //!
 //! `cargo run --release -p dormouse-bench --bin hibernate -- [SLEEPERS…]` replaces the two numbers.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ const ROUNDS: usize = 1000;
 const SLEEPERS: [u64; 2] = [100_000, 1_000_000];
 /// The number of sessions that are being created at once; one commit can hold several of them.
 const MAX_CONCURRENT_STARTS: usize = 2048;
+/// The most sessions that are woken.
 const WAKE_SAMPLES: u64 = 500;
 /// The argument with which this program runs itself to open a store that it has written, so that
 /// memory is measured in a fresh operating system process.
@@ -43,7 +45,7 @@ async fn main() -> Outcome {
     {
         return measure_reopened(Path::new(folder), count.parse()?).await;
     }
-    let counts: Vec<u64> = words
+    let counts: Vec<NonZeroU64> = words
         .iter()
         .map(|count| count.parse())
         .collect::<Result<_, _>>()?;
@@ -51,7 +53,7 @@ async fn main() -> Outcome {
     for count in if counts.is_empty() {
         SLEEPERS.to_vec()
     } else {
-        counts
+        counts.into_iter().map(NonZeroU64::get).collect()
     } {
         measure_sleepers(count).await?;
     }
@@ -338,8 +340,9 @@ async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
     ))?;
     drop(listed);
     let mut durations = Vec::new();
-    for number in 0..WAKE_SAMPLES {
-        let pid = Pid(1 + number * (count / WAKE_SAMPLES));
+    let samples = count.min(WAKE_SAMPLES);
+    for number in 0..samples {
+        let pid = Pid(1 + number * (count / samples));
         let start = Instant::now();
         let process = kernel.resume(pid).await?;
         process.wait_for(ProcessView::is_idle).await?;

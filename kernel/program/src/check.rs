@@ -42,13 +42,14 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
     let tools = tools::check(enabled, &commands, known, diagnostics);
     let servers = servers::check(
         file.mcp,
-        &file.tools.served,
+        &file.tools.tool_servers,
         limits.commands,
         &tools,
         compilation,
     );
     let own = OwnTools {
         tools: &tools,
+        kernel: known.kernel,
         commands: &commands,
         servers: &servers,
     };

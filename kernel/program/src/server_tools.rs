@@ -2,8 +2,8 @@
 //! provider runs (`[[tools.server]]`), and the *form* in which the program's own tools are
 //! presented (`strict`, `input_format` and `provider_fields`).
 //!
-//! The tables are sent unchanged. Only the keys are checked that each format requires of a tool,
-//! and that the tool is not one that the kernel presents itself. The syntax is that of the provider
+//! The tables are sent unchanged. Two things are checked: the keys that each format requires, and
+//! that the table declares no function, since the kernel declares those. The syntax is that of the provider
 //! of the program's first model. If a cloud serves that model, it is the syntax of the company that
 //! made the model (the *maker*).
 
@@ -18,6 +18,7 @@ use dormouse_proto::program::{
 use dormouse_proto::provider_tools::{ProviderTools, ToolForm};
 use serde_json::{Map, Value};
 
+use super::kernel_tool::{self, KernelTool};
 use super::servers::EnabledServer;
 use super::tools::EnabledTool;
 
@@ -28,6 +29,7 @@ const OWN_TOOLS: &str = "tools of the program belong in [tools] enabled or [[too
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnTools<'a> {
     pub(super) tools: &'a [EnabledTool],
+    pub(super) kernel: &'a [KernelTool],
     pub(super) commands: &'a [Command],
     pub(super) servers: &'a [EnabledServer],
 }
@@ -42,6 +44,22 @@ impl<'a> OwnTools<'a> {
             .flat_map(|server| server.served.named().iter());
         let aliases = served.filter_map(|tool| tool.alias.as_deref());
         self.tools.iter().map(EnabledTool::called).chain(aliases)
+    }
+
+    /// Whether a tool of the kernel or a command of the program is known to take more than one text,
+    /// which a tool with an `input_format` takes.
+    fn takes_more_than_input(self, name: &str) -> bool {
+        let is_input =
+            |parameters: &mut dyn Iterator<Item = &str>| parameters.eq([ToolForm::INPUT]);
+        let command = self.commands.iter().find(|command| command.name == name);
+        match command {
+            Some(command) => {
+                let names = command.parameters.iter();
+                !is_input(&mut names.map(|parameter| parameter.name.as_str()))
+            }
+            None => kernel_tool::find(self.kernel, name)
+                .is_some_and(|tool| !is_input(&mut tool.parameters.iter().copied())),
+        }
     }
 
     /// The form of each tool of the kernel, of the host and of the program that has one of its own,
@@ -65,7 +83,7 @@ pub(super) fn check(
 ) -> ProviderTools {
     let maker = maker_of(model);
     let mut names: BTreeSet<&str> = own.names().collect();
-    for table in &section.server {
+    for table in &section.provider_tools {
         let name = provider_tool_name(&table.value.0);
         let wrong = syntax_error(&maker, table).or_else(|| {
             let taken = name.filter(|name| names.contains(name))?;
@@ -78,19 +96,24 @@ pub(super) fn check(
         names.extend(name);
     }
     warn_of_fallbacks(section, model, &maker, diagnostics);
-    let served = section.served.iter().flat_map(|served| {
+    let served = section.tool_servers.iter().flat_map(|served| {
         let named: &[ToolEntry] = match &served.value.selection {
             ServerSelection::All => &[],
             ServerSelection::Named(entries) => entries,
         };
         named
     });
-    for entry in section.enabled.iter().chain(served) {
-        check_form(entry, &maker, own.commands, diagnostics);
+    for entry in &section.enabled {
+        let takes_more = own.takes_more_than_input(&entry.name.value);
+        check_form(entry, &maker, takes_more, diagnostics);
+    }
+    for entry in served {
+        // What it takes is known when its server is asked for its tools.
+        check_form(entry, &maker, false, diagnostics);
     }
     ProviderTools {
         server: section
-            .server
+            .provider_tools
             .iter()
             .map(|table| table.value.0.clone())
             .collect(),
@@ -109,7 +132,8 @@ pub(super) fn for_other_makers(tools: &ProviderTools) -> Arc<ProviderTools> {
     })
 }
 
-/// The part of a form that every maker's format has; `None` if it has none.
+/// The part of a form that may be sent to any maker: the flag `strict`, which a format without it
+/// ignores. `None` if the form has none.
 pub(super) fn strict_only(form: &ToolForm) -> Option<ToolForm> {
     form.strict.then(|| ToolForm {
         strict: true,
@@ -204,7 +228,7 @@ fn warn_of_fallbacks(
     maker: &Provider,
     diagnostics: &mut Diagnostics,
 ) {
-    let Some(first) = section.server.first() else {
+    let Some(first) = section.provider_tools.first() else {
         return;
     };
     let fallbacks = model.fallbacks.iter().map(|fallback| &fallback.model);
@@ -226,7 +250,7 @@ fn warn_of_fallbacks(
 fn check_form(
     entry: &ToolEntry,
     provider: &Provider,
-    commands: &[Command],
+    takes_more_than_input: bool,
     diagnostics: &mut Diagnostics,
 ) {
     if let (Some(strict), Provider::Gemini) = (&entry.strict, provider)
@@ -253,19 +277,12 @@ fn check_form(
             "needs `type`",
             "such as { type = \"grammar\", syntax = \"lark\", definition = \"start: …\" }",
         )),
-        _ => commands
-            .iter()
-            .find(|command| command.name == entry.name.value)
-            .filter(|command| {
-                !matches!(&command.parameters[..], [only] if only.name == ToolForm::INPUT)
-            })
-            .map(|command| {
-                (
-                    format!("`{}` takes more than a text", shorten(&command.name)),
-                    "not for this tool",
-                    "a tool with an `input_format` has one parameter: the string `input`",
-                )
-            }),
+        _ if takes_more_than_input => Some((
+            format!("`{}` takes more than a text", shorten(&entry.name.value)),
+            "not for this tool",
+            "a tool with an `input_format` has one parameter: the string `input`",
+        )),
+        _ => None,
     };
     if let Some((message, label, help)) = wrong {
         diagnostics.push(format.error(message, label).help(help));

@@ -44,13 +44,13 @@ pub struct ToolsSection {
     /// The tools of servers, by the name of the server: `"all"`, a list of tools, or a table of
     /// `tools` and `prefix`.
     #[key(name = "mcp")]
-    pub served: Vec<Named<SelectedMcpTools>>,
+    pub tool_servers: Vec<Named<SelectedMcpTools>>,
     /// Tools that the provider of the model runs itself, such as a web search. Each table is sent
     /// as it is, in the provider's own words: `type = "web_search_20250305", name = "web_search"`
     /// (anthropic), `type = "web_search"` (openai), `google_search = {}` (gemini). A fallback at
     /// another provider is asked without them.
-    #[key(max_items = MAX_TOOLS)]
-    pub server: Vec<WithSpan<ServerTool>>,
+    #[key(name = "server", max_items = MAX_TOOLS)]
+    pub provider_tools: Vec<WithSpan<ServerTool>>,
 }
 
 /// `[tools.limits.NAME]`: limits of one tool.

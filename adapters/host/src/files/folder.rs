@@ -58,7 +58,7 @@ impl Folder {
     }
 
     fn check_file_system(handle: OwnedFd, request: &FileRequest<'_>) -> Result<Self, FileError> {
-        match open_beneath::is_kernel_state(handle.as_fd()) {
+        match open_beneath::is_system_file_system(handle.as_fd()) {
             Ok(false) => Ok(Self { handle }),
             Ok(true) => Err(request.denied(
                 "it belongs to a file system of the operating system itself, such as /proc.",
@@ -80,15 +80,14 @@ impl Folder {
         }
     }
 
-    /// Opens the folder `name` in this one, and creates it if it is absent. It is durable when this
-    /// returns.
+    /// Opens the folder `name` in this one, and creates it if it is absent. A folder that is created
+    /// meanwhile, by this call or by another one, is durable when this returns.
     pub(super) fn make(&self, name: &OsStr, request: &FileRequest<'_>) -> Result<Self, FileError> {
         if let Some(existing) = Self::below(self.as_fd(), Path::new(name), request)? {
             return Ok(existing);
         }
         match mkdirat(self, name, Mode::from_raw_mode(0o777)) {
-            Ok(()) => fsync(self).map_err(|errno| request.errno(errno))?,
-            Err(Errno::EXIST) => {}
+            Ok(()) | Err(Errno::EXIST) => fsync(self).map_err(|errno| request.errno(errno))?,
             Err(errno) => return Err(request.errno(errno)),
         }
         Self::below(self.as_fd(), Path::new(name), request)?.ok_or_else(|| request.not_found())
@@ -126,14 +125,19 @@ impl Folder {
     }
 
     fn entry(&self, name: &OsStr) -> Option<DirEntry> {
-        let stat = statat(self, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => EntryKind::File {
-                bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        let kind = match statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => EntryKind::File {
+                    bytes: u64::try_from(stat.st_size).unwrap_or(0),
+                },
+                FileType::Directory => EntryKind::Directory,
+                FileType::Symlink => EntryKind::Link,
+                _ => EntryKind::Other,
             },
-            FileType::Directory => EntryKind::Directory,
-            FileType::Symlink => EntryKind::Link,
-            _ => EntryKind::Other,
+            Err(Errno::NOENT) => return None,
+            // The names of a folder that may be read and not searched are known, and no more. A
+            // mount of another user refuses even root.
+            Err(_) => EntryKind::Unknown,
         };
         Some(DirEntry {
             name: name.to_string_lossy().into_owned(),

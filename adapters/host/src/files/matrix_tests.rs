@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_proto::file::{EntryKind, FileError, FileErrorKind, FileWrite, Presence, WriteMode};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::Files;
 use crate::permissions::Permissions;
@@ -184,6 +185,35 @@ fn a_folder_is_listed_by_name_with_the_type_of_each_entry() {
         ("d", EntryKind::Other),
     ];
     assert_eq!((&found[..], listing.left_out), (&expected[..], 0));
+}
+
+#[test]
+fn a_folder_that_may_be_read_and_not_searched_shows_its_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let locked = dir.path().join("locked");
+    fs::create_dir(&locked).unwrap();
+    fs::write(locked.join("f"), "x").unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o444)).unwrap();
+    let files = files(dir.path());
+    // A user without the rights of root, which only this thread gives up.
+    let listed = std::thread::spawn(move || {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        };
+        set_capabilities(None, sets).unwrap();
+        files.list(Path::new("locked"))
+    });
+    let listing = listed.join().unwrap().unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o755)).unwrap();
+    let found: Vec<_> = listing
+        .entries
+        .iter()
+        .map(|entry| (&*entry.name, entry.kind))
+        .collect();
+    assert_eq!(found, [("f", EntryKind::Unknown)]);
 }
 
 #[test]

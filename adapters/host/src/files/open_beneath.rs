@@ -92,7 +92,7 @@ fn link_then_unlink(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> Result<
 /// files may hold secrets of this process (`/proc/self/environ`), or have effects when they are
 /// written.
 #[cfg(target_os = "linux")]
-pub(super) fn is_kernel_state(folder: BorrowedFd<'_>) -> Result<bool> {
+pub(super) fn is_system_file_system(folder: BorrowedFd<'_>) -> Result<bool> {
     /// proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, bpf, configfs, selinux, efivars
     /// (linux/magic.h).
     const MAGIC: [u32; 11] = [
@@ -114,7 +114,7 @@ pub(super) fn is_kernel_state(folder: BorrowedFd<'_>) -> Result<bool> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn is_kernel_state(_folder: BorrowedFd<'_>) -> Result<bool> {
+pub(super) fn is_system_file_system(_folder: BorrowedFd<'_>) -> Result<bool> {
     Ok(false)
 }
 
@@ -156,7 +156,11 @@ mod tests {
             ("/", false),
         ] {
             let handle = std::fs::File::open(path).unwrap();
-            assert_eq!(is_kernel_state(handle.as_fd()), Ok(expected), "{path}");
+            assert_eq!(
+                is_system_file_system(handle.as_fd()),
+                Ok(expected),
+                "{path}"
+            );
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod completions;
 mod half_open_connections;
 mod http;
 mod http_client;

@@ -181,10 +181,9 @@ impl Connection {
         was_shown
     }
 
-    /// Answers the request that says which log messages the downstream client wants, if the server
-    /// does not run: the server is not started for it, and gets it when it starts. `None` if the
-    /// request has to be sent as any other one.
-    pub(super) fn defer(&self, method: &str, params: &Value) -> Option<ServerAnswer> {
+    /// Passes on which log messages the downstream client wants: to a server that runs, otherwise
+    /// when it starts. `None` if this request has to be sent as any other one.
+    pub(super) fn keep_log_level(&self, method: &str, params: &Value) -> Option<ServerAnswer> {
         let lists = self.shown_lists().filter(|_| method == SET_LEVEL)?;
         lists.state().log_level = Some(params.clone());
         self.open_session().is_none().then(|| Ok(json!({})))

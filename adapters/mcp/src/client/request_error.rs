@@ -33,6 +33,10 @@ pub(super) enum RequestError {
     /// The request did not reach the server, or its answer got lost.
     #[error("the connection failed: {0}")]
     ConnectionFailed(String),
+    /// The request was certainly not executed: no connection could be made, or the server asks for
+    /// authorization.
+    #[error("{0}")]
+    NotExecuted(String),
     /// The server does not know the session any more, for example after a restart. By the protocol
     /// it refuses every request in that session.
     #[error("the server knows the session no more")]
@@ -56,7 +60,10 @@ impl RequestError {
     pub(super) fn call_end(&self) -> CallEnd {
         match self {
             Self::Refused { .. } | Self::UnexpectedResult => CallEnd::Answered,
-            Self::Disconnected | Self::Closed(_) | Self::ConnectionFailed(_) => CallEnd::Broken,
+            Self::Disconnected
+            | Self::Closed(_)
+            | Self::ConnectionFailed(_)
+            | Self::NotExecuted(_) => CallEnd::Broken,
             Self::TimedOut(_) | Self::Idle(_) => CallEnd::Cancelled,
             Self::SessionExpired => CallEnd::SessionExpired,
         }
@@ -94,6 +101,9 @@ impl RequestError {
                      call again."
                 )
             }
+            Self::NotExecuted(why) => {
+                format!("{tool}: the tool server `{server}` did not carry out the call: {why}.")
+            }
             Self::UnexpectedResult => format!("{tool}: {self}."),
         };
         text.into()
@@ -121,6 +131,9 @@ impl From<ServiceError> for RequestError {
             }
             ServiceError::TransportSend(error) if is_session_expired(&*error.error) => {
                 Self::SessionExpired
+            }
+            ServiceError::TransportSend(error) if was_never_executed(&*error.error) => {
+                Self::NotExecuted(describe_transport(&*error.error))
             }
             ServiceError::TransportSend(error) => {
                 Self::ConnectionFailed(describe_transport(&*error.error))
@@ -158,6 +171,19 @@ fn is_session_expired(error: &(dyn Error + Send + Sync + 'static)) -> bool {
         error.downcast_ref(),
         Some(StreamableHttpError::<reqwest::Error>::SessionExpired)
     )
+}
+
+/// Whether the server has certainly not executed the request.
+fn was_never_executed(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::Client(error)) => error.is_connect(),
+        Some(
+            StreamableHttpError::AuthRequired(_)
+            | StreamableHttpError::InsufficientScope(_)
+            | StreamableHttpError::Auth(_),
+        ) => true,
+        _ => false,
+    }
 }
 
 /// Describes a failure of the transport. Of a response, only the status is shown: the rest may
@@ -225,7 +251,33 @@ fn remove_addresses(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::any::TypeId;
+
+    use rmcp::transport::DynamicTransportError;
+    use rmcp::transport::streamable_http_client::AuthRequiredError;
+
     use super::*;
+
+    type HttpError = StreamableHttpError<reqwest::Error>;
+
+    #[tokio::test]
+    async fn the_effect_of_a_request_that_was_not_executed_is_known() {
+        let unreachable = reqwest::Client::new().get("http://127.0.0.1:1/").send();
+        let unreachable = unreachable.await.unwrap_err();
+        let unauthorized = AuthRequiredError::new("Bearer".to_owned());
+        let cases = [
+            (HttpError::AuthRequired(unauthorized), "did not carry out"),
+            (HttpError::Client(unreachable), "did not carry out"),
+            (HttpError::UnexpectedEndOfStream, "Effect unknown"),
+        ];
+        for (error, expected) in cases {
+            let error = DynamicTransportError::from_parts("http", TypeId::of::<()>(), error.into());
+            let error = RequestError::from(ServiceError::TransportSend(error));
+            let text = error.call_error("s", "t").to_string();
+            assert!(text.contains(expected), "{text}");
+            assert_eq!(error.call_end(), CallEnd::Broken, "the server is pinged");
+        }
+    }
 
     #[test]
     fn an_address_is_not_shown() {

@@ -48,7 +48,7 @@ impl DownstreamClients {
 #[derive(Default)]
 pub(super) struct ServerConnections {
     /// A connection that no tree owns. Lists are read through it. With [`Sharing::Tree`], the next
-    /// tree that calls the server takes it: so far it was used for lists only, which show nothing
+    /// tree without a downstream client that calls the server takes it: so far it was used for lists only, which show nothing
     /// of any tree.
     unowned: Option<Arc<Connection>>,
     by_root: HashMap<Pid, Arc<Connection>>,
@@ -102,16 +102,12 @@ impl ServerConnections {
         self.by_root.get(&root)
     }
 
-    /// The connection for a call of the tree with the root `root`.
-    pub(super) fn for_call(
+    /// The connection of a tree that serves no downstream client.
+    pub(super) fn for_tree(
         &mut self,
-        sharing: Sharing,
         root: Pid,
         create: impl FnOnce() -> Connection,
     ) -> Arc<Connection> {
-        if sharing == Sharing::Kernel {
-            return self.for_lists(create);
-        }
         let unowned = &mut self.unowned;
         let take_or_create = || unowned.take().unwrap_or_else(|| Arc::new(create()));
         self.by_root
@@ -120,9 +116,25 @@ impl ServerConnections {
             .clone()
     }
 
+    /// The connection of a tree that serves a downstream client. The unowned one serves none.
+    pub(super) fn for_tree_with_client(
+        &mut self,
+        root: Pid,
+        create: impl FnOnce() -> Connection,
+    ) -> Arc<Connection> {
+        self.by_root
+            .entry(root)
+            .or_insert_with(|| Arc::new(create()))
+            .clone()
+    }
+
     /// Removes the connection of a tree.
     pub(super) fn remove_tree(&mut self, root: Pid) -> Option<Arc<Connection>> {
         self.by_root.remove(&root)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
     }
 
     /// All connections.

@@ -86,6 +86,20 @@ async fn a_server_asks_the_client_of_the_tree_that_calls_it_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_tree_with_a_client_does_not_take_a_connection_that_serves_none() {
+    let fixture = Fixture::new(McpClient::default().connection_per_tree(), "good");
+    // An embedder lists the tools of the server.
+    fixture.offers().await.unwrap();
+    let folders = Arc::new(Folders::default());
+    let client: Weak<dyn ServerClient> = Arc::<Folders>::downgrade(&folders);
+    fixture.client.serve_client(Pid(1), client);
+    let answers = fixture.call_in_tree(Pid(1), "ask", "").await.unwrap();
+    let answers: Value = serde_json::from_str(&answers).unwrap();
+    assert_eq!(answers["roots/list"], "answered");
+    assert_eq!(fixture.starts(), 2);
+}
+
+#[tokio::test]
 async fn requests_are_passed_on_and_their_errors_come_back() {
     let fixture = Fixture::new(McpClient::default(), "good");
     let request = |method: &str, params: Value| {

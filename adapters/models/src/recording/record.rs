@@ -183,6 +183,7 @@ impl Model for RecordedModel {
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
+            // If the call is given up, this future is dropped here.
             let outcome = self.inner.call(request.clone(), deltas).await;
             self.recorder.record_call(&request, &outcome);
             outcome

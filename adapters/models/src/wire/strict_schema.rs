@@ -1,6 +1,5 @@
-//! Whether the strict mode of a provider, in which it makes the model's arguments valid against the
-//! schema, can express a schema after that was made strict ([`schema`](super::schema)). A provider
-//! refuses a request with a strict schema that it cannot express.
+//! Whether a provider accepts the strict form that [`schema`](super::schema) makes of a tool's own
+//! schema. A provider refuses the whole request if it has a strict schema that it cannot express.
 //!
 //! What a provider accepts has grown over time. Keywords are listed here that all its models with
 //! strict tools accept, and a schema with any other keyword is not expressible.
@@ -62,11 +61,12 @@ pub(crate) fn is_expressible(schema: &str, dialect: StrictDialect) -> bool {
     let Some(fields) = root.as_object() else {
         return false;
     };
+    let definitions = fields.get("$defs").and_then(Value::as_object);
     let mut walk = Walk {
         dialect,
+        definitions,
         schemas: 0,
     };
-    let definitions = fields.get("$defs").and_then(Value::as_object);
     let mut definitions = definitions.into_iter().flat_map(Map::values);
     let refers_to_itself = dialect == StrictDialect::Anthropic && is_recursive(&root);
     root["type"] == "object"
@@ -75,12 +75,13 @@ pub(crate) fn is_expressible(schema: &str, dialect: StrictDialect) -> bool {
         && walk.accepts_fields(fields, &["$defs"], 1)
 }
 
-struct Walk {
+struct Walk<'a> {
     dialect: StrictDialect,
+    definitions: Option<&'a Map<String, Value>>,
     schemas: usize,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn accepts(&mut self, schema: &Value, level: usize) -> bool {
         match schema.as_object() {
             Some(fields) => self.accepts_fields(fields, &[], level),
@@ -102,17 +103,37 @@ impl Walk {
                 || self.dialect == StrictDialect::OpenAi && OPENAI_KEYWORDS.contains(&keyword)
         };
         let format = fields.get("format");
-        let has_kind = ["type", "anyOf", "$ref", "enum", "const"];
+        // OpenAI refuses an `enum` or a `const` without a type.
+        let has_kind: &[_] = match self.dialect {
+            StrictDialect::Anthropic => &["type", "anyOf", "$ref", "enum", "const"],
+            StrictDialect::OpenAi => &["type", "anyOf", "$ref"],
+        };
         self.schemas <= MAX_SCHEMAS
             && level <= MAX_NESTING
             && fields.keys().all(is_known)
             && has_kind.iter().any(|keyword| fields.contains_key(*keyword))
             && format.is_none_or(|format| FORMATS.iter().any(|known| format == known))
+            && self.accepts_reference(fields)
             && self.accepts_object(fields, level)
             && fields
                 .get("items")
                 .is_none_or(|items| self.accepts(items, level + 1))
             && self.accepts_alternatives(fields, level)
+    }
+
+    /// A reference has a target: a definition of the root or, for OpenAI, the root itself. OpenAI
+    /// refuses any other keyword next to a reference.
+    fn accepts_reference(&self, fields: &Map<String, Value>) -> bool {
+        let Some(target) = fields.get("$ref") else {
+            return true;
+        };
+        let target = target.as_str().unwrap_or_default();
+        let is_definition = |name| self.definitions.is_some_and(|all| all.contains_key(name));
+        let has_target = target.strip_prefix("#/$defs/").is_some_and(is_definition);
+        match self.dialect {
+            StrictDialect::Anthropic => has_target,
+            StrictDialect::OpenAi => fields.len() == 1 && (has_target || target == "#"),
+        }
     }
 
     /// An object has the properties that it lists and no other, as a strict schema says.
@@ -134,8 +155,8 @@ impl Walk {
         }
     }
 
-    /// In a strict schema of OpenAI, null stands for an absent property. In an alternative, it
-    /// could not be told from a null that is meant.
+    /// For OpenAI, optional properties are made nullable. Within `anyOf`, such a null could not be
+    /// told from a real one, so each alternative has to require all of its properties.
     fn accepts_alternatives(&mut self, fields: &Map<String, Value>, level: usize) -> bool {
         let alternatives = fields.get("anyOf").and_then(Value::as_array);
         let dialect = self.dialect;
@@ -219,9 +240,11 @@ mod tests {
             (object(json!({"type": "string", "description": "d"})), both),
             (optional.clone(), both),
             (json!({"type": ["string", "null"]}), both),
-            (json!({"enum": ["x", 1]}), both),
+            (json!({"type": "string", "enum": ["x"]}), both),
+            (json!({"enum": ["x", 1]}), anthropic),
+            (object(json!({"const": 3})), anthropic),
             (
-                json!({"type": "array", "items": object(json!({"const": 3}))}),
+                json!({"type": "array", "items": object(json!({"type": "integer", "const": 3}))}),
                 both,
             ),
             (
@@ -229,6 +252,14 @@ mod tests {
                 both,
             ),
             (json!({"$ref": "#/$defs/size"}), both),
+            (
+                json!({"$ref": "#/$defs/size", "description": "d"}),
+                anthropic,
+            ),
+            (json!({"$ref": "#/$defs/absent"}), none),
+            (json!({"$ref": "#/properties/value"}), none),
+            (json!({"$ref": 1}), none),
+            (json!({"type": "array", "items": {"$ref": "#"}}), openai),
             (json!({"type": "integer", "minimum": 1}), openai),
             (json!({"type": "string", "format": "date"}), openai),
             (json!({"$ref": "#/$defs/node"}), openai),

@@ -34,7 +34,8 @@ impl ProcessTable {
             .map(|(commit, losses)| (*commit, codec::encode(losses)))
     }
 
-    /// The losses acknowledged by the record first written in this commit.
+    /// The losses that the acknowledgement written in this commit lists. A compaction may have moved
+    /// that record since.
     pub(crate) fn acknowledged_in(&self, commit: u64) -> Option<&AcknowledgedLosses> {
         self.acknowledged.get(&commit)
     }
@@ -76,7 +77,7 @@ impl ProcessTable {
             | Issue::Snapshot { pid: loss_pid, .. }
             | Issue::FirstSnapshot { pid: loss_pid, .. }
             | Issue::TempFile { root: loss_pid, .. }
-            | Issue::PossibleContinuation { pid: loss_pid, .. } => *loss_pid == pid,
+            | Issue::MayContinueInLoss { pid: loss_pid, .. } => *loss_pid == pid,
             Issue::Head { .. }
             | Issue::LostRange { .. }
             | Issue::StraySegment { .. }
@@ -91,7 +92,8 @@ impl ProcessTable {
             .any(|losses| losses.losses.iter().any(is_loss_of_process))
     }
 
-    /// Whether a lost range starts at or after a location.
+    /// Whether a lost range starts at or after a location. Of a range after HEAD's position, a reader
+    /// concludes that it may be a commit that another program is writing, and reads again.
     pub(crate) fn has_loss_after(&self, location: Location) -> bool {
         self.lost.iter().any(|lost| lost.start >= location)
     }
@@ -101,7 +103,8 @@ impl ProcessTable {
         &self.lost
     }
 
-    /// The lost ranges that may contain later records of a process.
+    /// The lost ranges that may contain later records of a process. A process is complete if it has
+    /// ended and the record of its end names its last known fact: nothing of it can be missing.
     pub(crate) fn lost_ranges_after(
         &self,
         entry: &ProcessEntry,
@@ -171,8 +174,8 @@ impl ProcessTable {
         losses
     }
 
-    /// The processes without a recorded end that may have continued in a lost range.
-    pub(crate) fn possible_continuations(&self) -> Vec<Issue> {
+    /// Processes without a recorded end that may have gone on in a lost range.
+    pub(crate) fn may_continue_in_loss(&self) -> Vec<Issue> {
         let entries = self
             .entries()
             .filter_map(|(pid, entry)| Some((pid, entry?)));
@@ -180,7 +183,7 @@ impl ProcessTable {
             entry.row().is_some() && self.lost_ranges_after(entry).next().is_some()
         });
         unfinished
-            .map(|(pid, entry)| Issue::PossibleContinuation {
+            .map(|(pid, entry)| Issue::MayContinueInLoss {
                 pid,
                 last: entry.last,
             })

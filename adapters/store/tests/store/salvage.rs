@@ -127,7 +127,7 @@ fn a_log_that_ends_before_heads_position_is_refused_until_a_repair_acknowledges_
         );
         if bytes < 650 {
             assert!(
-                mended.issues.contains(&Issue::PossibleContinuation {
+                mended.issues.contains(&Issue::MayContinueInLoss {
                     pid: Pid(1),
                     last: FactNumber(4)
                 }),
@@ -309,7 +309,7 @@ fn check_issues(store: &LogStore, pid: Pid, issues: &[&Issue], case: &str) {
                 let before = FactNumber(first.0 - 1);
                 up_to = Some(up_to.map_or(before, |up_to| up_to.min(before)));
             }
-            Issue::PossibleContinuation { pid: of, last } if *of == pid => {
+            Issue::MayContinueInLoss { pid: of, last } if *of == pid => {
                 up_to = Some(up_to.map_or(*last, |up_to| up_to.min(*last)))
             }
             Issue::FirstSnapshot { pid: of, .. } if *of == pid => begins = false,

@@ -170,10 +170,17 @@ impl Arrival {
                 index,
                 child,
                 exit,
-            } => PlacedArrival::EndedChild {
-                call,
-                ended: PlacedExit::new((index, child), &exit, ("spawn", None), placer),
-            },
+            } => {
+                // Of a child that was opened again, it is not known which tool made it.
+                let source = match exit.reopenings {
+                    0 => "spawn",
+                    _ => "process",
+                };
+                PlacedArrival::EndedChild {
+                    call,
+                    ended: PlacedExit::new((index, child), &exit, (source, None), placer),
+                }
+            }
             Self::Goto {
                 request_id,
                 position,

@@ -17,26 +17,29 @@ use super::PlacedExit;
 use super::decide::Draft;
 
 impl Draft {
-    /// Queues the end of a child in the mailbox of its parent. An end that was reported while this
-    /// one was read is ignored.
+    /// Queues the end of a child in the mailbox of its parent. Does nothing if the same end was
+    /// reported while this report was being read, even if the child was opened again since.
     pub(super) fn report_child_end(&mut self, call: CallId, ended: PlacedExit) {
         let PlacedExit {
             index,
             child,
             status,
+            reopenings,
             placement,
             ..
         } = ended;
-        if self.state.runs_in_background_at(call, index) {
+        if self.state.runs_in_background_at(call, index)
+            && !self.state.has_reopened_since((call, index), reopenings)
+        {
             let element = child_ended_element(child, status.word());
             let element = self.fill_element(element, placement);
             self.queue_report((call, index), element);
         }
     }
 
-    /// Queues a report that the child does not exist: this process is a copy of the process that
-    /// created the child.
-    pub(super) fn report_lost_child(&mut self, (call, index): (CallId, u32), child: Pid) {
+    /// Tells the model that it has no such child: it is a copy, and the child belongs to the
+    /// original.
+    pub(super) fn report_child_of_original(&mut self, (call, index): (CallId, u32), child: Pid) {
         let text = "It is no child of this process: you were restored from an earlier state under \
              a new pid. Its result does not come here. Spawn it again if you need it.";
         self.queue_report((call, index), child_ended_element(child, "lost").text(text));

@@ -58,12 +58,13 @@ impl Draft {
             return self.answer_in_full(call, refusal.into());
         }
         self.fork_as(call, parse_prompts, Speculation::Child);
-        // After a restart, the children of a call that is decided are found, and ended.
-        self.end_outrun_children(call);
+        // After a restart, the other children of an exploration that already has a winner are ended
+        // here.
+        self.end_children_that_lost(call);
     }
 
     /// Ends the other children of an exploration without a judge once one of them is done.
-    fn end_outrun_children(&mut self, call: CallId) {
+    fn end_children_that_lost(&mut self, call: CallId) {
         let Some(pending_call) = self.state.call_in_flight(call) else {
             return;
         };
@@ -207,9 +208,12 @@ impl Draft {
     /// Handles the end of a child. The child's share is returned even if its call is already
     /// answered.
     pub(super) fn handle_child_ended(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
-        // The end before a reopening was heard before it.
-        let reopened = self.state.reopened_children.get(&(call, index));
-        if reopened.is_some_and(|reopened| exit.reopenings < reopened.reopenings) {
+        // This end is of an earlier life of the child. The parent had heard of it before it opened
+        // the child again (`reopening.rs`: ends are numbered).
+        if self
+            .state
+            .has_reopened_since((call, index), exit.reopenings)
+        {
             return;
         }
         // An end that is reported again was charged before.
@@ -217,6 +221,8 @@ impl Draft {
             self.charge_wait(exit.ran_ms);
         }
         self.return_share(call, index, exit.spent);
+        // A background child, or one that was opened again, is reported by a message. The call of
+        // any other child is answered below.
         if self.state.runs_in_background_at(call, index) {
             self.request_arrival_placement(Arrival::EndedChild {
                 call,
@@ -238,7 +244,7 @@ impl Draft {
             child,
             exit,
         });
-        self.end_outrun_children(call);
+        self.end_children_that_lost(call);
         self.read_if_all_ended(call);
     }
 
@@ -397,6 +403,8 @@ pub struct PlacedExit {
     pub child: Pid,
     /// How it ended.
     pub status: ExitStatus,
+    /// How often it had been opened again before this end.
+    pub reopenings: u32,
     /// Placement of its last message. A large one becomes a descriptor, which shares the text.
     pub placement: Placement,
     /// The beginning of its last message, for a child that does not win an exploration.
@@ -409,18 +417,20 @@ pub struct PlacedExit {
 const MAX_BEGINNING_CHARS: usize = 300;
 
 impl PlacedExit {
-    /// Places the last message of a child that `tool` made. O(n) in the message.
+    /// Places the last message of a child. A descriptor of it gets `source` and the pid as its
+    /// source. O(n) in the message.
     pub(super) fn new(
         (index, child): (u32, Pid),
         exit: &Exit,
-        (tool, judge): (&str, Option<&ValueSchema>),
+        (source, judge): (&str, Option<&ValueSchema>),
         placer: &Placer<'_>,
     ) -> Self {
         Self {
             index,
             child,
             status: exit.status,
-            placement: placer.exit(exit, &format!("{tool}:{child}")),
+            reopenings: exit.reopenings,
+            placement: placer.exit(exit, &format!("{source}:{child}")),
             beginning: truncate(&exit.message, MAX_BEGINNING_CHARS),
             why_it_loses: why_it_loses(exit, judge),
         }

@@ -240,6 +240,12 @@ impl State {
             || self.reopened_children.contains_key(&(call, index))
     }
 
+    /// Whether this process has opened a child again after the child's end of this number.
+    pub(super) fn has_reopened_since(&self, child: (CallId, u32), reopenings: u32) -> bool {
+        let reopened = self.reopened_children.get(&child);
+        reopened.is_some_and(|reopened| reopenings < reopened.reopenings)
+    }
+
     /// Checks that a message may open the process again.
     ///
     /// # Errors

@@ -156,7 +156,7 @@ impl Draft {
             if let Some(child) = self.state.background.get(&call).copied() {
                 self.return_share(call, index, Some(Usage::default()));
                 self.answer_in_full(call, self.spawned_answer(self.pending_call(call), child));
-                self.report_lost_child((call, index), child);
+                self.report_child_of_original((call, index), child);
             } else if let Some(ProcessHandler::Spawn { check, .. }) = self.process_handler(call) {
                 self.start_spawn(call, check);
             }
@@ -166,7 +166,7 @@ impl Draft {
         let reopened = self.state.reopened_children.get(&(call, index));
         let reopened = reopened.map(|reopened| reopened.child);
         if let Some(child) = reopened.or_else(|| self.state.background.get(&call).copied()) {
-            self.report_lost_child((call, index), child);
+            self.report_child_of_original((call, index), child);
         }
         self.continue_with_returned_shares();
     }

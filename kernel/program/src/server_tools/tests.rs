@@ -129,6 +129,32 @@ fn no_tool_of_the_provider_shares_its_name() {
 }
 
 #[test]
+fn only_a_tool_whose_parameters_are_known_is_refused_a_grammar() {
+    let grammar =
+        "input_format = { type = \"grammar\", syntax = \"lark\", definition = \"start: /a/\" }";
+    let command = "[[tools.command]]\nname = \"find\"\ndescription = \"d\"\nargv = [\"find\", \"{a}\", \"{b}\"]\nparameters.a = { type = \"string\", description = \"a\" }\nparameters.b = { type = \"string\", description = \"b\" }\n";
+    let served = format!(
+        "[mcp.servers.s]\ncommand = \"s\"\n[tools.mcp]\ns = {{ tools = [{{ name = \"find\", {grammar} }}], prefix = \"s_\" }}\n"
+    );
+    let enabled = |name: &str| format!("[tools]\nenabled = [{{ name = \"{name}\", {grammar} }}]\n");
+    for (tools, refused) in [
+        (format!("{}{command}", enabled("find")), "`find` takes more"),
+        (enabled("read_fd"), "`read_fd` takes more"),
+        // The tool of the server is another one than the command.
+        (format!("{served}{command}"), ""),
+    ] {
+        match compiled(&program("openai", &tools)) {
+            Ok(_) => assert_eq!(refused, "", "{tools}"),
+            Err(errors) => {
+                let errors = format!("{errors:?}");
+                let is_expected = !refused.is_empty() && errors.contains(refused);
+                assert!(is_expected, "{tools}: {errors}");
+            }
+        }
+    }
+}
+
+#[test]
 fn strictness_and_grammars_are_checked_against_the_format() {
     let own = |provider: &str, options: &str| {
         let command = "[[tools.command]]\nname = \"sum\"\ndescription = \"d\"\nargv = [\"sum\", \"{input}\"]\nparameters.input = { type = \"string\", description = \"i\" }\n";

@@ -280,9 +280,10 @@ mod tests {
     #[test]
     fn a_search_that_is_cancelled_ends_within_a_chunk() {
         let text = "a line without\n".repeat(CHUNK_BYTES / 4);
-        let cases: [(MakeMatcher, &str); 4] = [
+        let cases: [(MakeMatcher, &str); 5] = [
             (literal, "line"),
             (pattern, "l.ne"),
+            (pattern, "l[^x]ne"),
             (literal, "nothing like it"),
             (pattern, "n[oO]thing like it"),
         ];

@@ -1,7 +1,8 @@
 //! Extracts the text of the capture groups of a match.
 //!
-//! The range of the match is known, so only its bytes are searched again. Each match is charged its
-//! length multiplied by the maximum number of simultaneous positions of the pattern.
+//! The range of the match is known, so only its bytes are searched again. A match costs its length
+//! times the number of automaton states that can be active at once (`cost.rs`), and more if the
+//! pattern has many groups.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,11 +15,14 @@ use super::budget::StepBudget;
 use super::cost::CostBounds;
 use super::pattern::TooSlow;
 
+/// How many groups cost as much as a step: each step copies where the groups begin and end.
+const GROUPS_PER_STEP: u64 = 8;
+
 /// The groups of a pattern. One budget is shared by all texts of a search.
 #[derive(Debug)]
 pub(in super::super) struct Groups<'p> {
     regex: &'p meta::Regex,
-    positions: u64,
+    steps_per_byte: u64,
     cache: meta::Cache,
     captures: Captures,
     budget: StepBudget,
@@ -28,9 +32,10 @@ impl<'p> Groups<'p> {
     pub(super) fn new(regex: &'p meta::Regex, bounds: &CostBounds) -> Self {
         let cache = regex.create_cache();
         let captures = regex.create_captures();
+        let steps_per_position = 1 + captures.group_len() as u64 / GROUPS_PER_STEP;
         Self {
             regex,
-            positions: bounds.positions,
+            steps_per_byte: bounds.positions.saturating_mul(steps_per_position),
             cache,
             captures,
             budget: StepBudget::new(),
@@ -51,7 +56,7 @@ impl<'p> Groups<'p> {
     ) -> Result<Cow<'t, str>, TooSlow> {
         if !self
             .budget
-            .try_spend(self.positions.saturating_mul(found.len() as u64))
+            .try_spend(self.steps_per_byte.saturating_mul(found.len() as u64))
         {
             return Err(TooSlow::Branches);
         }

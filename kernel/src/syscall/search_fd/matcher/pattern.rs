@@ -195,17 +195,19 @@ impl<'p> PatternScan<'p> {
         while at < text.len() {
             check_cancelled(quota)?;
             let end = self.pattern.end_of_chunk(text, at);
-            self.find_within(text, at..end, &mut found)?;
+            self.find_within(text, at..end, quota, &mut found)?;
             at = end;
         }
         Ok(())
     }
 
-    /// Searches one chunk. Assertions such as `^` and `\b` still see the surrounding text.
+    /// Searches one chunk. Assertions such as `^` and `\b` still see the surrounding text. A chunk can
+    /// be the whole text, so cancellation is also checked at each match.
     fn find_within(
         &mut self,
         text: &str,
         chunk: Range<usize>,
+        quota: &ReadQuota,
         found: &mut impl FnMut(Range<usize>),
     ) -> Result<(), TooSlow> {
         let pattern = self.pattern;
@@ -214,8 +216,9 @@ impl<'p> PatternScan<'p> {
             if pattern.counts(&range, chunk.end, text) {
                 found(range);
             }
+            check_cancelled(quota)
         };
-        match self.find_bounded(text, chunk.len(), &mut matches, &mut found) {
+        match self.find_bounded(text, chunk.len(), &mut matches, &mut found)? {
             Progress::Done => Ok(()),
             Progress::Stopped => self.find_counted(text, &mut matches, &mut found),
         }
@@ -227,8 +230,8 @@ impl<'p> PatternScan<'p> {
         text: &str,
         len: usize,
         matches: &mut Searcher<'_>,
-        found: &mut impl FnMut(Range<usize>),
-    ) -> Progress {
+        found: &mut impl FnMut(Range<usize>) -> Result<(), TooSlow>,
+    ) -> Result<Progress, TooSlow> {
         let Pattern { regex, bounds, .. } = self.pattern;
         // The bytes up to the end of a match are read only for that match, so the chunk is charged
         // once.
@@ -246,11 +249,11 @@ impl<'p> PatternScan<'p> {
                 Ok(next)
             });
             match next {
-                Some(next) => found(next.range()),
-                None => return Progress::Done,
+                Some(next) => found(next.range())?,
+                None => return Ok(Progress::Done),
             }
         }
-        Progress::Stopped
+        Ok(Progress::Stopped)
     }
 
     /// Finds the remaining matches while their counted cost fits the budget.
@@ -258,7 +261,7 @@ impl<'p> PatternScan<'p> {
         &mut self,
         text: &str,
         matches: &mut Searcher<'_>,
-        found: &mut impl FnMut(Range<usize>),
+        found: &mut impl FnMut(Range<usize>) -> Result<(), TooSlow>,
     ) -> Result<(), TooSlow> {
         let Pattern { hir, bounds, .. } = self.pattern;
         if self.lazy.is_none() {
@@ -274,7 +277,7 @@ impl<'p> PatternScan<'p> {
                 None
             }))
         }) {
-            found(next.range());
+            found(next.range())?;
         }
         end
     }

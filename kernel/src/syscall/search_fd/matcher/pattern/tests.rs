@@ -28,8 +28,11 @@ fn find(
     let mut scan = PatternScan::new(pattern);
     (scan.estimated_budget, scan.counted_budget) = (budget(bounded), budget(counted));
     let mut ranges = Vec::new();
-    scan.find_within(text, 0..text.len(), &mut |range| ranges.push(range))
-        .map(|()| ranges)
+    let unlimited = ReadQuota::unlimited();
+    scan.find_within(text, 0..text.len(), unlimited, &mut |range| {
+        ranges.push(range)
+    })
+    .map(|()| ranges)
 }
 
 /// Whether an empty match counts: never after the last LF.
@@ -98,7 +101,9 @@ fn a_pattern_that_reads_ahead_for_every_match_is_refused() {
         (scan.estimated_budget, scan.counted_budget) = (budget(8 << 20), budget(8 << 20));
         let mut matches = 0;
         assert_eq!(
-            scan.find_within(&text, 0..text.len(), &mut |_| matches += 1),
+            scan.find_within(&text, 0..text.len(), ReadQuota::unlimited(), &mut |_| {
+                matches += 1
+            }),
             Err(TooSlow::ReadsAhead),
             "{query}"
         );
@@ -170,6 +175,18 @@ fn a_refusal_states_its_reason() {
                 .starts_with("The query takes too long on this text: "),
             "{why}"
         );
+    }
+}
+
+#[test]
+fn many_groups_cost_more_than_few() {
+    let text = "a".repeat(STEPS as usize / 16);
+    for (groups, is_accepted) in [(1, true), (7, true), (200, false)] {
+        let query = format!("{}a+{}", "(".repeat(groups), ")".repeat(groups));
+        let pattern = pattern(&query);
+        let mut groups = pattern.groups().unwrap();
+        let captured = groups.captured_text(&text, 0..text.len());
+        assert_eq!(captured.is_ok(), is_accepted, "{query}");
     }
 }
 
