@@ -100,7 +100,7 @@ pub enum EntryKind {
     Link,
     /// A FIFO, a socket, a device.
     Other,
-    /// Its type cannot be determined, such as in a folder that may be read and not searched.
+    /// Its type cannot be determined, such as that of a mount of another user.
     Unknown,
 }
 

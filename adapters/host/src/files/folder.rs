@@ -135,8 +135,7 @@ impl Folder {
                 _ => EntryKind::Other,
             },
             Err(Errno::NOENT) => return None,
-            // The names of a folder that may be read and not searched are known, and no more. A
-            // mount of another user refuses even root.
+            // A mount of another user refuses even root, and a faulty disk may hide one entry.
             Err(_) => EntryKind::Unknown,
         };
         Some(DirEntry {

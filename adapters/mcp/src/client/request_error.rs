@@ -262,8 +262,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_effect_of_a_request_that_was_not_executed_is_known() {
-        let unreachable = reqwest::Client::new().get("http://127.0.0.1:1/").send();
-        let unreachable = unreachable.await.unwrap_err();
+        let url = reqwest::Url::parse("http://127.0.0.1:1/").unwrap();
+        let client = dormouse_http::client(&url, None).unwrap().build().unwrap();
+        let unreachable = client.get(url).send().await.unwrap_err();
         let unauthorized = AuthRequiredError::new("Bearer".to_owned());
         let cases = [
             (HttpError::AuthRequired(unauthorized), "did not carry out"),

@@ -32,7 +32,7 @@ impl<'p> Groups<'p> {
     pub(super) fn new(regex: &'p meta::Regex, bounds: &CostBounds) -> Self {
         let cache = regex.create_cache();
         let captures = regex.create_captures();
-        let steps_per_position = 1 + captures.group_len() as u64 / GROUPS_PER_STEP;
+        let steps_per_position = 1 + regex.captures_len() as u64 / GROUPS_PER_STEP;
         Self {
             regex,
             steps_per_byte: bounds.positions.saturating_mul(steps_per_position),

@@ -181,12 +181,12 @@ fn a_refusal_states_its_reason() {
 #[test]
 fn many_groups_cost_more_than_few() {
     let text = "a".repeat(STEPS as usize / 16);
-    for (groups, is_accepted) in [(1, true), (7, true), (200, false)] {
-        let query = format!("{}a+{}", "(".repeat(groups), ")".repeat(groups));
+    for (count, is_accepted) in [(1, true), (200, false)] {
+        let query = format!("{}a+{}", "(".repeat(count), ")".repeat(count));
         let pattern = pattern(&query);
         let mut groups = pattern.groups().unwrap();
         let captured = groups.captured_text(&text, 0..text.len());
-        assert_eq!(captured.is_ok(), is_accepted, "{query}");
+        assert_eq!(captured.is_ok(), is_accepted, "{count}");
     }
 }
 
