@@ -138,6 +138,9 @@ pub enum VerdictError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
+    /// The value is a text that says nothing, and the question takes any text.
+    #[error("the answer is empty: say something, or refuse the question")]
+    Empty,
     /// The value is none of the choices.
     #[error("{value} is none of the choices. Valid: {}", quote_all(choices))]
     NoChoice {
@@ -172,7 +175,7 @@ fn join_all(violations: &[Violation]) -> String {
 
 impl Question {
     /// Checks an answer: it must be one of the choices, if there are any, and match the schema, if
-    /// there is one.
+    /// there is one. Without either it must say something.
     ///
     /// # Errors
     /// [`AnswerError`].
@@ -185,7 +188,11 @@ impl Question {
             });
         }
         let Some(schema) = &self.schema else {
-            return Ok(());
+            let is_blank = value.as_str().is_some_and(|text| text.trim().is_empty());
+            return match is_blank {
+                true => Err(AnswerError::Empty),
+                false => Ok(()),
+            };
         };
         schema
             .check(value)
