@@ -4,6 +4,7 @@
 //! The supervisor never waits for a process and never reads the disk. Long operations run in tasks
 //! or on blocking threads, and their results come back as messages.
 
+mod at_rest;
 mod birth;
 mod branch;
 mod children;
@@ -15,13 +16,11 @@ mod local_ids;
 mod lookup;
 mod mail;
 mod pausing;
-mod raise;
 mod recovery_queue;
 mod reopening;
 mod run;
 mod table;
 mod tree;
-mod verdict;
 mod wake_times;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,11 +29,12 @@ use std::sync::Arc;
 use dormouse_proto::id::Pid;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
+pub(crate) use self::at_rest::{DecideAtRest, NotRecorded, RecordRequest};
 pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };
-pub(crate) use self::entry::WaitOutcome;
+pub(crate) use self::entry::{WaitOutcome, child_slot};
 pub(crate) use self::hibernation::HibernationMessage;
 use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
@@ -104,6 +104,8 @@ pub(crate) struct Supervisor {
     /// trees are refused ([`Kernel::isolate`](crate::handle::Kernel::isolate)).
     isolated_trees: BTreeSet<Pid>,
     reopenings: PendingReopenings,
+    /// Decisions of the host about processes that are being loaded.
+    waiting_records: Vec<RecordRequest>,
 }
 
 impl Actor for SupervisorActor {
@@ -127,6 +129,7 @@ impl Actor for SupervisorActor {
             recovery_queue: RecoveryQueue::default(),
             isolated_trees: BTreeSet::new(),
             reopenings: PendingReopenings::new(),
+            waiting_records: Vec::new(),
         })
     }
 
@@ -145,6 +148,7 @@ impl Actor for SupervisorActor {
             SupervisorMessage::Hibernation(message) => supervisor.handle_hibernation(message),
             SupervisorMessage::Wake(message) => supervisor.handle_wake(message),
         }
+        supervisor.take_up_waiting_records();
         Ok(())
     }
 
@@ -165,6 +169,7 @@ impl Actor for SupervisorActor {
             }
             _ => {}
         }
+        supervisor.take_up_waiting_records();
         Ok(())
     }
 }
