@@ -519,6 +519,32 @@ mod tests {
     }
 
     #[test]
+    fn signals_that_waited_come_before_the_process_resumes_and_begin_nothing() {
+        let row = ProcessRow::started(Pid(7), "p");
+        let mut entry = ProcessEntry::new(row, RunState::Loading);
+        let waiting = &mut entry.live_or_create(8).waiting_inputs;
+        waiting.push(Delivery::internal(Input::WakeDue));
+        for signal in [Signal::Interrupt, Signal::Continue, Signal::Stop] {
+            waiting.push(Delivery::internal(Input::Signal(signal)));
+        }
+        let inputs = entry.take_startup_inputs().into_iter();
+        let inputs: Vec<_> = inputs.map(|delivery| delivery.input).collect();
+        assert!(
+            matches!(
+                &inputs[..],
+                [
+                    Input::SignalBeforeResume(Signal::Interrupt),
+                    Input::Signal(Signal::Resume),
+                    Input::WakeDue,
+                    Input::Signal(Signal::Continue),
+                    Input::Signal(Signal::Stop),
+                ]
+            ),
+            "{inputs:?}"
+        );
+    }
+
+    #[test]
     fn what_a_process_waits_for_is_packed_without_loss() {
         let latest = PackedWaiting::MAX_TIME_MS;
         let expiries = [None, Some(0), Some(1), Some(latest)];
