@@ -212,9 +212,10 @@ pub enum ProcessError {
         /// Why.
         reason: String,
     },
-    /// An input without parts begins no turn.
+    /// An input in which nothing is said begins no turn: it has no parts, or only white space.
     #[error(
-        "the input has no parts, so process {0} begins no turn with it. Give it a text or a part"
+        "the input is empty, so process {0} begins no turn with it. Give it a text or a part that \
+         says something"
     )]
     EmptyInput(Pid),
     /// The process ended without a result of the type that was asked for.

@@ -396,10 +396,11 @@ impl ProcessView {
         match &self.phase {
             Phase::Ended { exit } => exit.status.word(),
             _ if self.paused.is_some() => "paused",
-            phase if self.hibernated && phase.asks() => "asking",
-            _ if self.hibernated => "hibernated",
             _ if self.stopped => "stopped",
             _ if self.suspended => "suspended",
+            phase if self.hibernated && phase.asks() => "asking",
+            _ if self.hibernated && self.next_alarm_ms.is_some() => "asleep",
+            _ if self.hibernated => "hibernated",
             Phase::Idle if self.waiting_messages > 0 => "starting",
             Phase::Idle if self.background_children > 0 => "waiting",
             Phase::Idle if !self.alarms.is_empty() => "asleep",

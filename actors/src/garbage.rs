@@ -94,6 +94,8 @@ pub struct CollectionReport {
     pub read: u64,
     /// Descriptions of the records that cannot be read. They may refer to any content.
     pub unreadable: Vec<String>,
+    /// Whether some of them are damage that no repair of the store has acknowledged.
+    pub is_damage_new: bool,
     /// The result of the sweep.
     pub swept: SweepReport,
 }
@@ -153,8 +155,12 @@ pub fn collect(
     };
     let removals = inventory.removals(&not_yet_deleted);
     report.live_contents = inventory.live_contents(&removals);
-    let missing = store.processes()?.all_losses().map(str::to_owned).collect();
+    let listing = store.processes()?;
+    let missing = listing.all_losses().map(str::to_owned).collect();
     report.unreadable = [missing, inventory.unreadable()].concat();
+    let of_processes = inventory.unreadable_processes();
+    report.is_damage_new =
+        !listing.losses.is_empty() || of_processes.iter().any(|pid| !is_acknowledged(store, *pid));
     if report.swept.outcome == SweepOutcome::Done {
         let keeps_all = unreadable == UnreadablePolicy::KeepAll && !report.unreadable.is_empty();
         let contents = if keeps_all {
@@ -183,6 +189,14 @@ pub fn collect(
         *inventory = Inventory::default();
     }
     Ok(report)
+}
+
+/// Whether the loss of records of a process was acknowledged by a repair: what cannot be read of it is
+/// then answered as lost.
+fn is_acknowledged(store: &dyn Store, pid: Pid) -> bool {
+    let answers = [store.journal(pid, None).err(), store.temp_files(pid).err()];
+    let is_lost = |error: &StoreError| matches!(error, StoreError::Lost { .. });
+    answers.iter().flatten().any(is_lost)
 }
 
 /// Ends the mark when it is dropped, even if the collection fails.

@@ -7,6 +7,7 @@
 //! `supervisor/table.rs` holds the process table, and `supervisor/entry.rs` one row of it. Each
 //! other module handles one kind of message or event; the groups of messages are below.
 
+mod at_rest;
 mod birth;
 mod branch;
 mod children;
@@ -18,13 +19,11 @@ mod local_ids;
 mod lookup;
 mod mail;
 mod pausing;
-mod raise;
 mod recovery_queue;
 mod reopening;
 mod run;
 mod table;
 mod tree;
-mod verdict;
 mod wake_times;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,11 +32,12 @@ use std::sync::Arc;
 use dormouse_proto::id::Pid;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
+pub(crate) use self::at_rest::{DecideAtRest, NotRecorded, RecordRequest};
 pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };
-pub(crate) use self::entry::WaitOutcome;
+pub(crate) use self::entry::{WaitOutcome, child_slot};
 pub(crate) use self::hibernation::HibernationMessage;
 use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
@@ -107,6 +107,8 @@ pub(crate) struct Supervisor {
     /// trees are refused ([`Kernel::isolate`](crate::handle::Kernel::isolate)).
     isolated_trees: BTreeSet<Pid>,
     reopenings: PendingReopenings,
+    /// Decisions of the host about processes that are being loaded.
+    waiting_records: Vec<RecordRequest>,
 }
 
 impl Actor for SupervisorActor {
@@ -130,6 +132,7 @@ impl Actor for SupervisorActor {
             recovery_queue: RecoveryQueue::default(),
             isolated_trees: BTreeSet::new(),
             reopenings: PendingReopenings::new(),
+            waiting_records: Vec::new(),
         })
     }
 
@@ -148,6 +151,7 @@ impl Actor for SupervisorActor {
             SupervisorMessage::Hibernation(message) => supervisor.handle_hibernation(message),
             SupervisorMessage::Wake(message) => supervisor.handle_wake(message),
         }
+        supervisor.take_up_waiting_records();
         Ok(())
     }
 
@@ -168,6 +172,7 @@ impl Actor for SupervisorActor {
             }
             _ => {}
         }
+        supervisor.take_up_waiting_records();
         Ok(())
     }
 }

@@ -118,6 +118,15 @@ pub(crate) enum Command {
     Schema(Schema),
 }
 
+/// A text for a process, in which something is said.
+pub(crate) fn parse_text(text: &str) -> anyhow::Result<String> {
+    anyhow::ensure!(
+        !text.trim().is_empty(),
+        "it is empty: give a text that says something"
+    );
+    Ok(text.to_owned())
+}
+
 /// The flags of commands that run processes.
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {

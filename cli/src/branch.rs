@@ -9,7 +9,7 @@ use dormouse::Kernel;
 use dormouse::effect::EffectPolicy;
 use dormouse::id::{CheckpointId, Pid};
 
-use crate::args::{RunFlags, Store};
+use crate::args::{RunFlags, Store, parse_text};
 use crate::event_printer::EventPrinter;
 use crate::failure::Failure;
 use crate::kernel_setup::KernelSetup;
@@ -65,7 +65,7 @@ pub(crate) struct Restore {
 #[derive(Debug, Args)]
 pub(crate) struct Continuation {
     /// The input that the process gets before it continues.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = parse_text)]
     pub(crate) input: Option<String>,
     /// What happens to calls that repeat what the original processes did beyond the position, in
     /// place of the policies of their programs: recorded, ask, run or refuse.

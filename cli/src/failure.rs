@@ -71,6 +71,7 @@ impl From<KernelError> for Failure {
             | KernelError::Process(ProcessError::Held { .. })
             | KernelError::NotFound(NotFound::MayBeLost { .. }) => Self::Store(error.to_string()),
             KernelError::NotFound(NotFound::Process(_) | NotFound::InCheckpoint { .. })
+            | KernelError::Process(ProcessError::EmptyInput(_))
             | KernelError::Export(ExportFailure::Unusable(_) | ExportFailure::File { .. }) => {
                 Self::Usage(error.to_string())
             }

@@ -120,8 +120,9 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     let collected = joined.map_err(|error| Failure::Run(error.to_string()))?;
     let (report, lost) = collected.map_err(KernelError::from)?;
     print_report(&report, mode, unreadable, live_percent)?;
-    if !lost.is_empty() {
-        print_losses(&mut terminal::stdout(), &lost, false)?;
+    print_losses(&mut terminal::stdout(), &lost, false)?;
+    // What was acknowledged is told, and is nothing new.
+    if report.is_damage_new {
         return Ok(ExitCode::from(3));
     }
     Ok(match report.swept.outcome {

@@ -83,11 +83,39 @@ pub(crate) async fn process_lines(
             Some(view) => Ok(ProcessView::clone(view)),
             None => kernel.inspect(pid).await,
         };
-        lines.push(ProcessLine::new(depth, info, view));
+        let status = status_word(&processes, info, view.as_ref().ok());
+        lines.push(ProcessLine::new(depth, info, status, view));
         let children = children.get(&pid).into_iter().flatten();
         stack.extend(children.rev().map(|child| (depth + 1, *child)));
     }
     Ok(lines)
+}
+
+/// What holds a process up, as its journal and the rows above it say, or else its status in the
+/// kernel: that of a process which is not loaded says no more than so.
+fn status_word(
+    processes: &[ProcessInfo],
+    info: &ProcessInfo,
+    view: Option<&ProcessView>,
+) -> &'static str {
+    match view {
+        _ if info.row.exit.is_some() => info.status,
+        Some(view) if view.paused.is_some() => "paused",
+        Some(view) if view.stopped => "stopped",
+        // Its journal may say otherwise: it is told when it is resumed.
+        _ if is_below_paused(processes, info) => "suspended",
+        _ => info.status,
+    }
+}
+
+/// Whether a process above this one is paused at a limit. `processes` is sorted by pid.
+fn is_below_paused(processes: &[ProcessInfo], info: &ProcessInfo) -> bool {
+    let find = |pid: Pid| {
+        let at = processes.binary_search_by_key(&pid, |info| info.row.pid);
+        Some(&processes[at.ok()?])
+    };
+    let parent = |info: &&ProcessInfo| find(info.row.parent?);
+    std::iter::successors(parent(&info), parent).any(|above| above.row.is_paused)
 }
 
 /// Whether the error reports a loss that `fsck --repair` acknowledged.
@@ -127,19 +155,17 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl ProcessLine {
-    fn new(depth: usize, info: &ProcessInfo, view: Result<ProcessView, KernelError>) -> Self {
+    fn new(
+        depth: usize,
+        info: &ProcessInfo,
+        status: &'static str,
+        view: Result<ProcessView, KernelError>,
+    ) -> Self {
         let unreadable = view.as_ref().err().map(ToString::to_string);
         let is_acknowledged = view.as_ref().is_err_and(is_acknowledged_loss);
         let view = view.ok();
         let view = view.as_ref();
         let output_totals = view.map(|view| view.output_totals).unwrap_or_default();
-        let is_alive = info.row.exit.is_none();
-        let status = match view.filter(|_| is_alive) {
-            Some(view) if view.paused.is_some() => "paused",
-            Some(view) if view.stopped => "stopped",
-            Some(view) if view.suspended => "suspended",
-            _ => info.status,
-        };
         let paused = view.and_then(|view| view.paused.as_ref());
         let usage = view.map(|view| view.usage).unwrap_or_default();
         Self {

@@ -13,7 +13,7 @@ use dormouse::program::ValueSchema;
 use dormouse::{Budget, Kernel, KernelError, Loser, RaceError, RacePolicy, RaceResult};
 use serde_json::{Value, json};
 
-use crate::args::{RunFlags, Store};
+use crate::args::{RunFlags, Store, parse_text};
 use crate::effects::{effect_json, effect_line};
 use crate::event_printer::EventPrinter;
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ pub(crate) struct Race {
     pub(crate) branches: u32,
     /// The input of a branch before it continues. Given several times, the branches get them in
     /// turn.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = parse_text)]
     pub(crate) input: Vec<String>,
     /// A command that judges: program and arguments, separated by spaces. It reads the branch as
     /// JSON from its standard input. Exit code 0 passes, and a number as its last word is the score.

@@ -70,7 +70,10 @@ impl Amounts {
 pub(crate) async fn raise(args: Raise) -> Result<ExitCode, Failure> {
     let pid = Pid(args.pid);
     let kernel = KernelSetup::on(&args.store).open_existing().await?;
-    let raised = kernel.record_raise(pid, args.amounts.budget()).await;
+    let raised = match kernel.process(pid).await {
+        Ok(process) => process.raise(args.amounts.budget()).await,
+        Err(error) => Err(error),
+    };
     kernel.shutdown().await?;
     let still_paused = raised.map_err(|error| match error {
         KernelError::Process(error @ ProcessError::NotRaised { .. }) => {

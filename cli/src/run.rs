@@ -104,6 +104,10 @@ fn no_input_message(program: &str) -> String {
 /// The parts of the input in the order text, files, standard input. Only the text of `--input`
 /// counts as typed by the user. A single part always has the source `user_input`, wherever it was
 /// read from.
+///
+/// # Errors
+/// [`Failure::Usage`] if there are parts, and nothing in them but white space: a model could not say
+/// what is wanted of it.
 pub(crate) fn input_parts(input: Input) -> Result<Option<UserInput>, Failure> {
     let mut parts = Vec::new();
     if let Some(text) = input.input {
@@ -123,5 +127,13 @@ pub(crate) fn input_parts(input: Input) -> Result<Option<UserInput>, Failure> {
     if let [only_part] = &mut parts[..] {
         only_part.source = USER_INPUT.into();
     }
-    Ok((!parts.is_empty()).then_some(UserInput { parts }))
+    let input = UserInput { parts };
+    match input.parts.is_empty() {
+        true => Ok(None),
+        false if input.is_blank() => Err(Failure::Usage(
+            "the input is empty: give a text that says something, or a file with content"
+                .to_owned(),
+        )),
+        false => Ok(Some(input)),
+    }
 }

@@ -4,10 +4,9 @@
 use crate::budget_run::{FORK_3, Run, output};
 use crate::budget_support::around;
 use dormouse_kernel::process::{
-    Completion, Effect, Fact, HostRequest, Input, Report, Signal, State, image_of_copy,
-    record_raise,
+    Completion, Effect, Fact, HostRequest, Input, RaiseError, Recorded, Report, Signal, State,
+    evolve, image_of_copy, record_raise, record_share,
 };
-use dormouse_kernel::process::{ParentOfRaised, RaiseError};
 use dormouse_proto::budget::{Amount, Budget, Change, Clock, RaiseSource};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::Sender;
@@ -345,22 +344,23 @@ fn a_child_is_raised_from_what_its_parent_has_left_and_a_repeated_request_takes_
 
 #[test]
 fn a_raise_that_is_recorded_without_running_has_the_facts_of_parent_and_child() {
-    let (run, (call, index)) = parent();
+    let (run, place) = parent();
     let child = run.children().swap_remove(0);
     let child = State::from_image(Pid(2), child.program, around(1_000_000), child.image).unwrap();
     let mut child = Run::of(child);
     child.grep(output(30), "found");
     assert!(child.state.paused().is_some(), "a child is paused as well");
-    let parent = || {
-        let state = &run.state;
-        Some(ParentOfRaised { state, call, index })
-    };
-    let recorded = record_raise(&child.state, parent(), &tokens(10), 0).unwrap();
+    let limits = *child.state.budget().limits();
+    let share = |by| record_share(&run.state, place, &limits.raised_by(&tokens(by)), 0);
+    let names = |recorded: Recorded| -> Vec<_> { recorded.facts.iter().map(Fact::name).collect() };
+    assert_eq!(names(share(10).unwrap()), ["budget_reserved"]);
+    let recorded = record_raise(&child.state, &tokens(10), Some(&limits), 0).unwrap();
     assert_eq!(recorded.paused, None);
-    let names = |facts: &[Fact]| facts.iter().map(Fact::name).collect::<Vec<_>>();
-    assert_eq!(names(&recorded.facts), ["budget_raised", "budget_unpaused"]);
-    assert_eq!(names(&recorded.of_parent), ["budget_reserved"]);
-    let refused = record_raise(&child.state, parent(), &tokens(25), 0).unwrap_err();
+    assert_eq!(names(recorded), ["budget_raised", "budget_unpaused"]);
+    let changed = limits.raised_by(&tokens(1));
+    let refused = record_raise(&child.state, &tokens(10), Some(&changed), 0).unwrap_err();
+    assert_eq!(refused, RaiseError::Changed(Pid(2)));
+    let refused = share(25).unwrap_err();
     assert!(
         matches!(
             refused,
@@ -372,4 +372,122 @@ fn a_raise_that_is_recorded_without_running_has_the_facts_of_parent_and_child() 
         ),
         "{refused}"
     );
+}
+
+const DAY_MS: u64 = 86_400_000;
+const TIMED: &str = "[budget]\nwall_time = \"10s\"\nat_limit = \"pause\"\n";
+
+/// A process whose clock runs, and that was last seen after three of its ten seconds.
+fn seen_after_3_s(lifetime: Lifetime) -> Run {
+    let mut run = Run::new(lifetime, TIMED);
+    run.now_ms = 3_000;
+    run.grep(output(1), "found");
+    let budget = run.state.budget();
+    assert_eq!((budget.clock(), budget.ran_ms(3_000)), (Clock::Runs, 3_000));
+    run
+}
+
+/// The time in which nothing was loaded is not what a process ran, whatever is recorded first after
+/// it, and whether that runs the process.
+#[test]
+fn what_comes_first_after_a_process_was_not_loaded_does_not_count_that_time() {
+    let ran_ms = |run: &Run| run.state.budget().ran_ms(run.now_ms);
+    let recorded = |run: &mut Run, recorded: Recorded| {
+        for fact in recorded.facts {
+            evolve(&mut run.state, &fact);
+            run.facts.push(fact);
+        }
+    };
+    type Step = Box<dyn Fn(&mut Run)>;
+    let before_resume =
+        |signal| -> Step { Box::new(move |run| run.feed(Input::SignalBeforeResume(signal))) };
+    let steps: [(&str, Step); 6] = [
+        ("resume", Box::new(|run| signal(run, Signal::Resume))),
+        ("stop", before_resume(Signal::Stop)),
+        ("suspend", before_resume(Signal::Suspend)),
+        ("interrupt", before_resume(Signal::Interrupt)),
+        (
+            "raise",
+            Box::new(move |run| {
+                let raise = record_raise(&run.state, &time(1_000), None, run.now_ms);
+                recorded(run, raise.unwrap());
+            }),
+        ),
+        ("kill", before_resume(Signal::Kill)),
+    ];
+    for (name, step) in steps {
+        let mut run = seen_after_3_s(Lifetime::Session);
+        run.now_ms += DAY_MS;
+        step(&mut run);
+        match run.state.exit() {
+            Some(exit) => assert_eq!(exit.ran_ms, 3_000, "{name}"),
+            None => assert_eq!(ran_ms(&run), 3_000, "{name}"),
+        }
+        assert!(run.state.paused().is_none(), "{name}");
+    }
+}
+
+/// A parent that was busy when the kernel stopped has the time left that it had then.
+#[test]
+fn a_share_that_is_recorded_comes_from_the_time_that_is_left() {
+    let (mut run, place) = parent();
+    let share = *run.state.budget().share(place.0, place.1).unwrap();
+    assert!(share.wall_time_ms.is_some());
+    let (ran_ms, at_ms, clock) = (1_000, 1_000, Clock::Runs);
+    let (by, source) = (time(5_000), RaiseSource::Person);
+    for change in [
+        Change::Clock {
+            ran_ms,
+            at_ms,
+            clock,
+        },
+        Change::Raised { by, source },
+    ] {
+        evolve(&mut run.state, &Fact::Budget(change));
+    }
+    let limits = share.raised_by(&time(1_000));
+    assert!(record_share(&run.state, place, &limits, at_ms + DAY_MS).is_ok());
+}
+
+/// A paused process with a summary under way runs on as far as its clock says: a raise at rest must
+/// not take the time since for its own.
+#[test]
+fn a_raise_at_rest_ends_a_pause_however_long_nothing_was_loaded() {
+    let mut run = seen_after_3_s(Lifetime::Session);
+    run.now_ms = 3_500;
+    let at = dormouse_proto::budget::Paused {
+        amount: Amount::WallTime,
+        used: 10_000,
+        limit: 10_000,
+    };
+    evolve(&mut run.state, &Fact::Budget(Change::Paused { at }));
+    let raised = record_raise(&run.state, &time(1_000), None, 3_500 + DAY_MS).unwrap();
+    assert_eq!(raised.paused, None);
+}
+
+/// A process that is interrupted while it is loaded begins the turn that waits when it resumes, and
+/// makes one call.
+#[test]
+fn an_interrupt_before_the_process_resumes_begins_nothing_twice() {
+    for has_mail in [false, true] {
+        let mut run = Run::new(Lifetime::Session, TIMED);
+        if has_mail {
+            run.feed(Input::UserInput {
+                from: Sender::Host,
+                user_input: "and?".into(),
+            });
+        }
+        let program = run.state.program().clone();
+        let image = run.state.image();
+        let loaded = State::from_image(Pid(1), program, around(1_000_000), image).unwrap();
+        (run.first, run.state) = (loaded.clone(), loaded);
+        run.facts.clear();
+        run.feed(Input::SignalBeforeResume(Signal::Interrupt));
+        assert!(!has_begun(&run), "{:?}", run.effects);
+        assert_eq!(*run.state.phase(), Phase::Idle);
+        signal(&mut run, Signal::Resume);
+        let is_call = |effect: &&Effect| matches!(effect, Effect::StartWork { .. });
+        let calls = run.effects.iter().filter(is_call).count();
+        assert_eq!(calls, usize::from(has_mail));
+    }
 }

@@ -23,6 +23,15 @@ pub struct UserInput {
     pub parts: Vec<InputPart>,
 }
 
+impl UserInput {
+    /// Whether there is nothing in it but white space.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        let mut bytes = self.parts.iter().flat_map(|part| part.bytes.iter());
+        bytes.all(u8::is_ascii_whitespace)
+    }
+}
+
 /// A part of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputPart {

@@ -11,7 +11,6 @@ use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::Phase;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply};
 
 use crate::defect::Defect;
@@ -146,12 +145,7 @@ impl World {
         match work {
             Work::Model { mut request, .. } => {
                 self.tamper_request(&mut request.messages);
-                // A call may have been given up since it was decided. What it sends is answered to
-                // nobody, and begins no later request.
-                let is_open = matches!(running.state.phase(), Phase::Thinking { call: open } if *open == call);
-                if is_open {
-                    self.check_request(pid, &request)?;
-                }
+                self.check_request(pid, &request)?;
                 let (delay, result) = self.ask_model(&running.state);
                 let first_word = self.random.below(delay + 1);
                 self.schedule.after(

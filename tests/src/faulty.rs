@@ -170,6 +170,10 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::History, |store| store.history(pid))
     }
 
+    fn check_end(&self, pid: Pid) -> Result<(), StoreError> {
+        self.ask(Operation::History, |store| store.check_end(pid))
+    }
+
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         self.ask(Operation::Checkpoints, S::checkpoints)
     }

@@ -12,8 +12,8 @@ use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::tool::Access;
 use dormouse::{
-    Amount, Budget, Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError,
-    ProcessView, RaiseSource, Recovery,
+    Amount, Budget, Event, FnTool, Kernel, KernelBuilder, KernelError, Paused, Process,
+    ProcessError, ProcessInfo, ProcessView, RaiseSource, Recovery,
 };
 use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{
@@ -55,6 +55,17 @@ fn counter(output_tokens: u64) -> impl Model {
             ..says(&text)
         })
     })
+}
+
+async fn raise(kernel: &Kernel, pid: Pid, by: u64) -> Result<Option<Paused>, KernelError> {
+    let process = kernel.process(pid).await?;
+    within(process.raise(tokens(by))).await
+}
+
+async fn status(kernel: &Kernel, pid: u64) -> &'static str {
+    let processes = kernel.processes().await.unwrap();
+    let mut found = processes.iter().filter(|info| info.row.pid == Pid(pid));
+    found.next().expect("it is listed").status
 }
 
 async fn paused(process: &Process) -> ProcessView {
@@ -178,21 +189,11 @@ async fn children_that_are_paused_are_raised_from_their_parents_share_over_a_res
     let rows = kernel.processes().await.unwrap();
     let is_paused: Vec<_> = rows.iter().map(|info| info.row.is_paused).collect();
     assert_eq!(is_paused, [false, true, true]);
-    let refused = within(kernel.record_raise(Pid(2), tokens(50))).await;
+    let refused = raise(&kernel, Pid(2), 50).await;
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("Raise process 1 first"), "{text}");
-    assert_eq!(
-        within(kernel.record_raise(Pid(1), tokens(200)))
-            .await
-            .unwrap(),
-        None
-    );
-    assert_eq!(
-        within(kernel.record_raise(Pid(2), tokens(50)))
-            .await
-            .unwrap(),
-        None
-    );
+    assert_eq!(raise(&kernel, Pid(1), 200).await.unwrap(), None);
+    assert_eq!(raise(&kernel, Pid(2), 50).await.unwrap(), None);
     assert_eq!(requests.all().len(), before);
     kernel.shutdown().await.unwrap();
 
@@ -286,6 +287,15 @@ async fn what_is_below_a_paused_process_stays_so_over_every_cut() {
         let before = requests.all().len();
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         assert_eq!(requests.all().len(), before, "cut {cut}");
+        assert_eq!(status(&kernel, 2).await, "suspended", "cut {cut}");
+        within(async {
+            while child.hibernate().await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert_eq!(status(&kernel, 2).await, "suspended", "cut {cut}");
+        assert_eq!(child.view().unwrap().status(), "suspended", "cut {cut}");
         within(root.raise(tokens(1_000))).await.unwrap();
         let exit = within(root.wait()).await.unwrap();
         assert_eq!(exit.status, ExitStatus::Done, "cut {cut}: {exit:?}");
@@ -347,4 +357,108 @@ async fn a_paused_process_that_hibernates_is_still_asked_about_the_calls_that_it
     assert_eq!(within(process.raise(more)).await.unwrap(), None);
     let exit = within(process.wait()).await.unwrap();
     assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, "done"));
+}
+
+/// A store with a root and two children, each of which is paused at its share of thirty.
+async fn paused_family(folder: &Path, requests: &Requests) {
+    let kernel = open(folder)
+        .model("m", requests.record(FnModel(family)))
+        .build()
+        .await
+        .unwrap();
+    let main = program(&kernel, &format!("{TOOLS}{PAUSE}"));
+    let root = kernel.start(main).input("go").await.unwrap();
+    within(async {
+        let is_paused = |info: &ProcessInfo| info.row.is_paused;
+        while kernel
+            .processes()
+            .await
+            .unwrap()
+            .iter()
+            .filter(|info| is_paused(info))
+            .count()
+            < 2
+        {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drop(root);
+    kernel.shutdown().await.unwrap();
+}
+
+async fn limit(kernel: &Kernel, pid: u64) -> u64 {
+    let view = kernel.inspect(Pid(pid)).await.unwrap();
+    view.budget.limits().output_tokens.unwrap()
+}
+
+/// A raise changes limits, and loads nothing that is held: however many come at once, and whatever
+/// else of the tree is loaded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_raise_loads_nothing_that_is_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let requests = Requests::default();
+    paused_family(folder.path(), &requests).await;
+    let before = requests.all().len();
+    let open = || {
+        open(folder.path())
+            .model("m", requests.record(FnModel(family)))
+            .build()
+    };
+    let kernel = open().await.unwrap();
+    let (root, child) = (limit(&kernel, 1).await, limit(&kernel, 2).await);
+    // At once, of one process and of a child and its parent.
+    let raises = [(1, 10), (2, 1), (1, 20), (2, 2), (3, 3), (2, 4)];
+    let raises = raises.map(|(pid, by)| raise(&kernel, Pid(pid), by));
+    for raised in futures_util::future::join_all(raises).await {
+        raised.unwrap();
+    }
+    assert_eq!(limit(&kernel, 1).await, root + 30);
+    assert_eq!(limit(&kernel, 2).await, child + 7);
+    for pid in 1..=3 {
+        assert_eq!(status(&kernel, pid).await, "held", "{pid}");
+    }
+    assert_eq!(requests.all().len(), before);
+    kernel.shutdown().await.unwrap();
+
+    // The parent is held, and its child is loaded: the parent stays held.
+    let kernel = open().await.unwrap();
+    let second = within(kernel.resume(Pid(2))).await.unwrap();
+    let limit_before = second.view().unwrap().budget.limits().output_tokens;
+    assert!(within(second.raise(tokens(5))).await.is_ok());
+    let raised = |view: &ProcessView| view.budget.limits().output_tokens > limit_before;
+    within(second.wait_for(raised)).await.unwrap();
+    assert_eq!(status(&kernel, 1).await, "held");
+    assert_eq!(status(&kernel, 3).await, "held");
+    kernel.shutdown().await.unwrap();
+}
+
+/// A child that is held below a parent that is stopped, and so loaded or hibernates.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_child_is_raised_below_a_parent_that_is_loaded_or_hibernates() {
+    let folder = tempfile::tempdir().unwrap();
+    let requests = Requests::default();
+    paused_family(folder.path(), &requests).await;
+    let before = requests.all().len();
+    let kernel = open(folder.path())
+        .model("m", requests.record(FnModel(family)))
+        .build()
+        .await
+        .unwrap();
+    // A stop comes before it resumes, so that it looks for no child.
+    let root = kernel.process(Pid(1)).await.unwrap();
+    within(root.stop()).await.unwrap();
+    assert_eq!(status(&kernel, 1).await, "stopped");
+    for hibernates in [false, true] {
+        if hibernates {
+            within(root.hibernate()).await.unwrap();
+            assert_eq!(status(&kernel, 1).await, "stopped");
+        }
+        let child = limit(&kernel, 2).await;
+        raise(&kernel, Pid(2), 7).await.unwrap();
+        assert_eq!(limit(&kernel, 2).await, child + 7);
+        assert_eq!(status(&kernel, 2).await, "held");
+    }
+    assert_eq!(requests.all().len(), before);
+    kernel.shutdown().await.unwrap();
 }

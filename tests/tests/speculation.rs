@@ -587,6 +587,19 @@ async fn a_branch_without_a_race_does_not_run_when_the_store_is_opened() {
     // One that is named runs.
     within(kernel.resume(branch.pid())).await.unwrap();
     until_asked(&["branch"]).await;
+    kernel.shutdown().await.unwrap();
+
+    asked.lock().unwrap().clear();
+    let kernel = open().recovery(Recovery::Hold).build().await.unwrap();
+    let resumed = within(kernel.resume_all()).await.unwrap();
+    let resumed: Vec<_> = resumed.iter().map(dormouse::Process::pid).collect();
+    assert_eq!(resumed, [session.pid()]);
+    until_asked(&["session"]).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(*asked.lock().unwrap(), ["session"]);
+    let processes = kernel.processes().await.unwrap();
+    let left = processes.iter().find(|info| info.row.pid == branch.pid());
+    assert_eq!(left.expect("it is listed").status, "held");
 }
 
 /// What fails for a loser after the choice is its reason: the winner acts.

@@ -1,18 +1,22 @@
 //! Held calls: lists what waits for a person, and records what the person decides.
 
-use dormouse_kernel::process::{HostRequest, Input, Verdict};
+use dormouse_kernel::process::{self, HostRequest, Input, State, Verdict};
+use dormouse_proto::budget::Paused;
 use dormouse_proto::id::{Pid, ProcessCallId};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::kernel::Kernel;
+use crate::checkpoint::LogRecord;
 use crate::context::KernelContext;
 use crate::error::{KernelError, ProcessError};
 use crate::held_call::HeldCall;
 use crate::ports::{Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::server_questions::ServerQuestion;
-use crate::supervisor::{LookupMessage, MAX_EXAMINED, RunMessage};
+use crate::supervisor::{
+    DecideAtRest, LookupMessage, MAX_EXAMINED, NotRecorded, RecordRequest, RunMessage,
+};
 
 /// What waits for a person.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -135,17 +139,46 @@ impl Kernel {
         call: ProcessCallId,
         verdict: Verdict,
     ) -> Result<(), KernelError> {
-        let (reply, recorded) = oneshot::channel();
-        self.cast(RunMessage::RecordVerdict {
-            call,
-            verdict,
-            reply,
-        })?;
-        match recorded.await.map_err(|_| KernelError::Closed)? {
-            Ok(()) => Ok(()),
-            Err(NotRecorded::Loaded(verdict)) => self.answer_held(call, verdict).await,
+        let recorded = verdict.clone();
+        let decide = move |state: &State, now_ms| {
+            process::record_verdict(state, call.call, recorded, now_ms).map_err(|error| {
+                ProcessError::NotAnswered {
+                    call,
+                    reason: error.to_string(),
+                }
+            })
+        };
+        let with = Some(LogRecord::VerdictGiven);
+        match self.record_at_rest(call.pid, Box::new(decide), with).await {
+            Ok(_) => Ok(()),
+            Err(NotRecorded::Loaded) => self.answer_held(call, verdict).await,
             Err(NotRecorded::Failed(error)) => Err(error),
         }
+    }
+
+    /// Records a decision in the journal of a process that is held, which stays held. Returns the
+    /// limit that it is paused at.
+    ///
+    /// # Errors
+    /// [`NotRecorded::Loaded`] for any other process: the decision is an input for it.
+    pub(super) async fn record_at_rest(
+        &self,
+        pid: Pid,
+        decide: DecideAtRest,
+        with: Option<LogRecord>,
+    ) -> Result<Option<Paused>, NotRecorded> {
+        let (reply, recorded) = oneshot::channel();
+        let request = RecordRequest {
+            pid,
+            decide,
+            with,
+            reply,
+        };
+        self.cast(RunMessage::Record(request))
+            .map_err(NotRecorded::Failed)?;
+        recorded
+            .await
+            .unwrap_or(Err(NotRecorded::Failed(KernelError::Closed)))
     }
 
     async fn answer_held(&self, call: ProcessCallId, verdict: Verdict) -> Result<(), KernelError> {
@@ -168,14 +201,6 @@ impl Kernel {
             false => Ok(()),
         }
     }
-}
-
-/// Why the supervisor did not record a verdict itself.
-pub(crate) enum NotRecorded {
-    /// The process is loaded or hibernates: the verdict is an input for it.
-    Loaded(Verdict),
-    /// The verdict does not apply, or cannot be recorded.
-    Failed(KernelError),
 }
 
 /// Reads which calls these processes hold. A process whose birth is not durable yet, or that was

@@ -12,6 +12,7 @@ use dormouse_kernel::program::{
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
+use dormouse_proto::record::Speculation;
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
@@ -49,9 +50,10 @@ pub struct ProcessInfo {
     /// The status word: `held` (not loaded since the kernel was opened or the process had to stop),
     /// `hibernated` (not loaded, nothing pending until an input arrives), `asleep` (the same, until
     /// an alarm is due; it may be loaded), `starting`, `idle`, `waiting` (for children in the
-    /// background), `thinking`, `acting`, `asking` (its calls wait for a person, whether it is
-    /// loaded or hibernates), `stopped` (by a signal), `paused` (at a limit), `suspended` (a
-    /// process above it is paused at a limit), or the exit status.
+    /// background), `thinking`, `acting`, `asking` (its calls wait for a person), `paused` (at a
+    /// limit), `stopped`, `suspended` (a process above it is paused), or the exit status. What holds a
+    /// process up comes before what it waits for, whether it is loaded or hibernates: `paused` before
+    /// `stopped`, `suspended`, `asking`, `asleep` and `hibernated`.
     pub status: &'static str,
     /// The detailed state of the process, if it runs. The state of an ended process is here while a
     /// handle on the process exists, and in a kernel without a store. For all other processes use
@@ -225,7 +227,10 @@ impl Kernel {
     }
 
     /// Runs every process that has not ended, and returns their handles, sorted by pid. Those that
-    /// only wait for an alarm or a person [are not loaded](Self::resume_lazily) and are left out.
+    /// only wait for an alarm or a person [are not loaded](Self::resume_lazily) and are left out. So
+    /// are the speculative branches of a race that ended with its kernel: nobody judges them any more,
+    /// they stay held, and [`resume`](Self::resume) runs one that you name. Costs a read of the journal
+    /// of each held branch.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -239,6 +244,9 @@ impl Kernel {
                 self.resume_lazily([info.row.pid])?;
                 continue;
             }
+            if self.is_unjudged(&info).await {
+                continue;
+            }
             match self.resume(info.row.pid).await {
                 // The birth of the process was not durable yet when it was listed, and then failed.
                 Err(KernelError::NotFound(NotFound::Process(_) | NotFound::MayBeLost { .. })) => {}
@@ -246,6 +254,19 @@ impl Kernel {
             }
         }
         Ok(resumed)
+    }
+
+    /// Whether this is a held branch of a race that ended with its kernel. A process whose journal
+    /// cannot be read is none: the reason is told where it is resumed.
+    async fn is_unjudged(&self, info: &ProcessInfo) -> bool {
+        let may_be_branch =
+            info.row.branched_from.is_some() || matches!(info.row.origin, Origin::Copied { .. });
+        may_be_branch
+            && info.status == "held"
+            && self
+                .inspect(info.row.pid)
+                .await
+                .is_ok_and(|view| view.speculation == Speculation::Branch)
     }
 
     /// Isolates the trees with these roots: a message to one of their processes from another tree

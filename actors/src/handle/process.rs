@@ -83,18 +83,13 @@ impl Process {
     /// of its turn.
     ///
     /// # Errors
+    /// [`ProcessError::EmptyInput`](crate::ProcessError::EmptyInput) if nothing is said in it,
     /// [`ProcessError::Busy`](crate::ProcessError::Busy) if its inbox is full,
     /// [`ProcessError::Ended`](crate::ProcessError::Ended),
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn input(&self, user_input: impl Into<UserInput>) -> Result<(), KernelError> {
-        self.deliver(
-            Input::UserInput {
-                from: Sender::Host,
-                user_input: user_input.into(),
-            },
-            None,
-        )
-        .await
+        let input = self.checked_input(Sender::Host, user_input.into())?;
+        self.deliver(input, None).await
     }
 
     /// Like [`input`](Self::input), with another process as the sender.
@@ -106,14 +101,20 @@ impl Process {
         from: Pid,
         user_input: impl Into<UserInput>,
     ) -> Result<(), KernelError> {
-        self.deliver(
-            Input::UserInput {
-                from: Sender::Process(from),
-                user_input: user_input.into(),
-            },
-            None,
-        )
-        .await
+        let input = self.checked_input(Sender::Process(from), user_input.into())?;
+        self.deliver(input, None).await
+    }
+
+    /// An input, if something is said in it.
+    pub(super) fn checked_input(
+        &self,
+        from: Sender,
+        user_input: UserInput,
+    ) -> Result<Input, KernelError> {
+        match user_input.is_blank() {
+            true => Err(ProcessError::EmptyInput(self.pid).into()),
+            false => Ok(Input::UserInput { from, user_input }),
+        }
     }
 
     /// Ends the current turn: calls in flight are abandoned, and the conversation stays valid. A

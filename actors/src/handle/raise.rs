@@ -1,24 +1,18 @@
 //! Raises of limits: a process that is paused at a limit goes on.
+//!
+//! A raise changes limits, and loads nothing that is held: neither the process nor its parent. Each
+//! of the two decides by itself: in its journal where it is held, and otherwise as an input. So what
+//! goes on after a raise is what is loaded or hibernates, and the rest does when it is resumed.
 
-use dormouse_kernel::process::{HostRequest, Input};
+use dormouse_kernel::process::{self, HostRequest, Input, State};
 use dormouse_proto::budget::{Budget, Paused};
-use dormouse_proto::id::Pid;
-use dormouse_proto::process::{Origin, ProcessRow};
-use dormouse_proto::tool::Answer;
-use tokio::sync::oneshot;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::process::ProcessRow;
 
 use super::kernel::Kernel;
 use super::process::Process;
 use crate::error::{KernelError, NotFound, ProcessError};
-use crate::supervisor::{ListFilter, RunMessage};
-
-/// Why the supervisor did not record a raise itself.
-pub(crate) enum RaiseNotRecorded {
-    /// The process or its parent is loaded or hibernates: the raise is an input.
-    Loaded,
-    /// The limits cannot be raised, or the raise cannot be recorded.
-    Failed(KernelError),
-}
+use crate::supervisor::{DecideAtRest, ListFilter, NotRecorded, child_slot};
 
 impl Process {
     /// Raises limits of the process by these amounts. A process that is paused at a limit goes on
@@ -26,75 +20,110 @@ impl Process {
     /// the process is still paused at.
     ///
     /// The limits of a child are a share of its parent's budget, and are raised from what the parent
-    /// has left. The raise is durable when this returns. A process that is not loaded is loaded and
-    /// runs.
+    /// has left. The raise is durable when this returns. A raise loads nothing that is held: such a
+    /// process stays held, and goes on when it is [resumed](Kernel::resume).
     ///
     /// # Errors
     /// [`ProcessError::NotRaised`] if the process has no limit of an amount, or its parent has too
-    /// little left; [`ProcessError::Ended`], [`ProcessError::Busy`].
+    /// little left; [`ProcessError::Ended`], [`ProcessError::Busy`], and
+    /// [`StoreFailure`](crate::StoreFailure) if a journal cannot be read or written.
     pub async fn raise(&self, by: Budget) -> Result<Option<Paused>, KernelError> {
         let row = self.kernel.row(self.pid()).await?;
-        // A child is raised only if it still has the limits that the new share was computed from.
-        let expected = match child_slot(&row) {
-            None => None,
-            Some((parent, call, index)) => {
-                let limits = *self.kernel.inspect(self.pid()).await?.budget.limits();
-                let parent = self.kernel.process(parent).await?;
-                let request = HostRequest::RaiseShare {
-                    call,
-                    index,
-                    limits: limits.raised_by(&by),
-                };
-                let answer = parent
-                    .request_answer(|request_id| Input::Host {
-                        request_id,
-                        request,
-                    })
-                    .await?;
-                self.check_raised(&answer)?;
-                Some(limits)
-            }
+        if row.exit.is_some() {
+            return Err(ProcessError::Ended(self.pid()).into());
+        }
+        let Some((parent, slot)) = row.parent.zip(child_slot(&row.origin)) else {
+            return self.raise_limits(by, None).await;
         };
-        let request = HostRequest::Raise { by, expected };
-        let answer = self
-            .request_answer(|request_id| Input::Host {
-                request_id,
-                request,
-            })
-            .await?;
-        self.check_raised(&answer)?;
-        Ok(self.view().and_then(|view| view.paused))
+        loop {
+            let limits = self.limits().await?;
+            process::check_raise(row.local_id(), &limits, &by)
+                .map_err(|error| not_raised(self.pid(), &error))?;
+            self.raise_share(parent, slot, limits.raised_by(&by))
+                .await?;
+            match self.raise_limits(by, Some(limits)).await {
+                // Another raise came in between: the share has to be larger by both.
+                Err(KernelError::Process(ProcessError::NotRaised { .. }))
+                    if self.limits().await? != limits => {}
+                raised => return raised,
+            }
+        }
     }
 
-    fn check_raised(&self, answer: &Answer) -> Result<(), KernelError> {
+    async fn limits(&self) -> Result<Budget, KernelError> {
+        Ok(*self.present_state().await?.budget().limits())
+    }
+
+    /// Reserves a larger share of the parent's budget for this process, so that it may have these
+    /// limits.
+    async fn raise_share(
+        &self,
+        parent: Pid,
+        (call, index): (CallId, u32),
+        limits: Budget,
+    ) -> Result<(), KernelError> {
+        let pid = self.pid();
+        let decide = move |state: &State, now_ms| {
+            process::record_share(state, (call, index), &limits, now_ms)
+                .map_err(|error| not_raised(pid, &error))
+        };
+        let request = HostRequest::RaiseShare {
+            call,
+            index,
+            limits,
+        };
+        let parent = self.kernel.process(parent).await?;
+        self.raise_in(&parent, Box::new(decide), request)
+            .await
+            .map(drop)
+    }
+
+    /// Raises the limits of this process, which have to be as `expected`.
+    async fn raise_limits(
+        &self,
+        by: Budget,
+        expected: Option<Budget>,
+    ) -> Result<Option<Paused>, KernelError> {
+        let pid = self.pid();
+        let decide = move |state: &State, now_ms| {
+            process::record_raise(state, &by, expected.as_ref(), now_ms)
+                .map_err(|error| not_raised(pid, &error))
+        };
+        let request = HostRequest::Raise { by, expected };
+        self.raise_in(self, Box::new(decide), request).await
+    }
+
+    /// Records a part of the raise of this process in the journal of `process`, if that is held, or
+    /// else sends it as an input. Returns the limit that `process` is paused at.
+    async fn raise_in(
+        &self,
+        process: &Self,
+        decide: DecideAtRest,
+        request: HostRequest,
+    ) -> Result<Option<Paused>, KernelError> {
+        let recorded = self.kernel.record_at_rest(process.pid(), decide, None);
+        match recorded.await {
+            Ok(paused) => return Ok(paused),
+            Err(NotRecorded::Failed(error)) => return Err(error),
+            Err(NotRecorded::Loaded) => {}
+        }
+        let input = |request_id| Input::Host {
+            request_id,
+            request,
+        };
+        let answer = process.request_answer(input).await?;
         match answer.is_error {
             true => Err(ProcessError::NotRaised {
                 pid: self.pid(),
                 reason: answer.text.to_string(),
             }
             .into()),
-            false => Ok(()),
+            false => Ok(process.view().and_then(|view| view.paused)),
         }
     }
 }
 
 impl Kernel {
-    /// Raises limits of a process, as [`Process::raise`] does. A process that was not loaded since
-    /// the kernel was opened stays so, and goes on when it is resumed.
-    ///
-    /// # Errors
-    /// As [`Process::raise`], and [`StoreFailure`](crate::StoreFailure) if a journal cannot be read
-    /// or written.
-    pub async fn record_raise(&self, pid: Pid, by: Budget) -> Result<Option<Paused>, KernelError> {
-        let (reply, recorded) = oneshot::channel();
-        self.cast(RunMessage::RecordRaise { pid, by, reply })?;
-        match recorded.await.map_err(|_| KernelError::Closed)? {
-            Ok(paused) => Ok(paused),
-            Err(RaiseNotRecorded::Loaded) => self.process(pid).await?.raise(by).await,
-            Err(RaiseNotRecorded::Failed(error)) => Err(error),
-        }
-    }
-
     /// The row of one process.
     async fn row(&self, pid: Pid) -> Result<ProcessRow, KernelError> {
         let before = pid.0.checked_sub(1).map(Pid);
@@ -105,11 +134,9 @@ impl Kernel {
     }
 }
 
-/// The parent of a process, the call that created the process, and its index within the call.
-fn child_slot(row: &ProcessRow) -> Option<(Pid, dormouse_proto::id::CallId, u32)> {
-    match row.origin {
-        Origin::Forked { call, index } => Some((row.parent?, call, index)),
-        Origin::Spawned { call } => Some((row.parent?, call, 0)),
-        Origin::Started | Origin::Copied { .. } => None,
+fn not_raised(pid: Pid, error: &process::RaiseError) -> ProcessError {
+    ProcessError::NotRaised {
+        pid,
+        reason: error.to_string(),
     }
 }

@@ -2,7 +2,7 @@
 //! reports that end (`process/turn_end.rs`). If the actor stops before, the end is looked for in
 //! the journal, from the fact on that queued the input.
 
-use dormouse_kernel::process::{Input, TurnEnd, TurnSearch};
+use dormouse_kernel::process::{TurnEnd, TurnSearch};
 use dormouse_proto::id::FactNumber;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::process::Exit;
@@ -10,7 +10,7 @@ use dormouse_proto::user_input::UserInput;
 use tokio::sync::oneshot;
 
 use super::process::Process;
-use crate::error::{KernelError, ProcessError};
+use crate::error::KernelError;
 use crate::process::TurnRequest;
 use crate::recovery::decode_fact;
 
@@ -54,21 +54,16 @@ impl Process {
     ///
     /// # Errors
     /// As [`input`](Self::input), before the input is durable.
-    /// [`ProcessError::EmptyInput`](crate::ProcessError::EmptyInput) for an input without parts.
+    /// [`ProcessError::EmptyInput`](crate::ProcessError::EmptyInput) for one of nothing but white space.
     /// [`ProcessError::Held`](crate::ProcessError::Held) if the process stops because its journal
     /// cannot be read or written, or if it faults and has no journal;
     /// [`KernelError::Closed`] if the kernel shuts down first: in both cases the input is in the
     /// journal, and the turn continues when the process is resumed.
     /// [`KernelError::Store`] if the process was loaded again and its journal cannot be read.
     pub async fn turn(&self, user_input: impl Into<UserInput>) -> Result<Exit, KernelError> {
-        let user_input = user_input.into();
-        if user_input.parts.is_empty() {
-            return Err(ProcessError::EmptyInput(self.pid()).into());
-        }
+        let input = self.checked_input(Sender::Host, user_input.into())?;
         let (queued_reply, queued_at) = oneshot::channel();
         let (end_reply, end) = oneshot::channel();
-        let from = Sender::Host;
-        let input = Input::UserInput { from, user_input };
         self.deliver_for_turn(
             input,
             TurnRequest {

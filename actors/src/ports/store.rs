@@ -96,6 +96,17 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn history(&self, pid: Pid) -> Result<History, StoreError>;
 
+    /// Checks that no record which the store has lost can have opened an ended process again. Its
+    /// journal can be read all the same. A store that reports no losses needs no check.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownProcess`]; [`StoreError::Damaged`] or [`StoreError::Lost`] if there may be
+    /// such a record.
+    fn check_end(&self, pid: Pid) -> Result<(), StoreError> {
+        let _ = pid;
+        Ok(())
+    }
+
     /// The checkpoints, sorted by number.
     ///
     /// # Errors
@@ -252,6 +263,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {
         (**self).history(pid)
+    }
+
+    fn check_end(&self, pid: Pid) -> Result<(), StoreError> {
+        (**self).check_end(pid)
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {

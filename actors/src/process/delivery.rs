@@ -48,6 +48,16 @@ impl Delivery {
         )
     }
 
+    /// A signal that waited for a process which is being loaded, as it is handled before the process
+    /// resumes. Any other input stays as it is.
+    pub(crate) fn before_resume(self) -> Self {
+        let input = match self.input {
+            Input::Signal(signal) => Input::SignalBeforeResume(signal),
+            input => input,
+        };
+        Self { input, ..self }
+    }
+
     /// Reports to the sender that the input was refused.
     pub(crate) fn refuse(self, error: KernelError) {
         if let Some(durable_reply) = self.durable_reply {

@@ -371,17 +371,18 @@ impl ProcessEntry {
         }
     }
 
-    /// The status word of the process.
-    pub(super) fn status(&self) -> &'static str {
+    /// The status word of the process, except that a pause above it is not known here
+    /// ([`ProcessTable::status`](super::ProcessTable::status)).
+    pub(super) fn own_status(&self) -> &'static str {
         match (self.exit(), self.run_state) {
             (Some(exit), _) => exit.status.word(),
             (None, RunState::Held) => "held",
             (None, RunState::Hibernated { .. }) if self.is_paused() => "paused",
-            (None, RunState::Hibernated { rest }) => match (self.waiting(), rest) {
-                (Waiting::Person { .. } | Waiting::Unknown, _) => "asking",
-                (_, Rest::Stopped) => "stopped",
-                (Waiting::Alarm { .. }, Rest::Waiting) => "asleep",
-                (Waiting::Nothing, Rest::Waiting) => "hibernated",
+            (None, RunState::Hibernated { rest }) => match (rest, self.waiting()) {
+                (Rest::Stopped, _) => "stopped",
+                (Rest::Waiting, Waiting::Person { .. } | Waiting::Unknown) => "asking",
+                (Rest::Waiting, Waiting::Alarm { .. }) => "asleep",
+                (Rest::Waiting, Waiting::Nothing) => "hibernated",
             },
             (
                 None,
@@ -395,9 +396,9 @@ impl ProcessEntry {
         }
     }
 
-    /// The inputs of a process that starts to run: signals that waited, the resume signal, then the
-    /// other inputs. Inputs that follow a continue signal stay behind it. (The resume signal starts
-    /// a loaded process; a continue signal ends a stop.)
+    /// The inputs of a process that starts to run: signals that waited, which begin nothing, the
+    /// resume signal, then the other inputs. Inputs that follow a continue signal stay behind it.
+    /// (The resume signal starts a loaded process; a continue signal ends a stop.)
     pub(super) fn take_startup_inputs(&mut self) -> Vec<Delivery> {
         let mut waiting = self
             .live_mut()
@@ -418,6 +419,7 @@ impl ProcessEntry {
         let start = Delivery::internal(Input::Signal(Signal::Resume));
         kill.into_iter()
             .chain(signals)
+            .map(Delivery::before_resume)
             .chain([start])
             .chain(rest)
             .chain(later)
@@ -440,7 +442,7 @@ impl LiveState {
 
 /// The place of a child among the children of its parent: the call that created it, and the index
 /// among the children of that call. `None` for a process that no call created.
-pub(super) fn child_slot(origin: &Origin) -> Option<(CallId, u32)> {
+pub(crate) fn child_slot(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
         Origin::Forked { call, index } => Some((*call, *index)),
         Origin::Spawned { call } => Some((*call, 0)),
@@ -514,6 +516,32 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn signals_that_waited_come_before_the_process_resumes_and_begin_nothing() {
+        let row = ProcessRow::started(Pid(7), "p");
+        let mut entry = ProcessEntry::new(row, RunState::Loading);
+        let waiting = &mut entry.live_or_create(8).waiting_inputs;
+        waiting.push(Delivery::internal(Input::WakeDue));
+        for signal in [Signal::Interrupt, Signal::Continue, Signal::Stop] {
+            waiting.push(Delivery::internal(Input::Signal(signal)));
+        }
+        let inputs = entry.take_startup_inputs().into_iter();
+        let inputs: Vec<_> = inputs.map(|delivery| delivery.input).collect();
+        assert!(
+            matches!(
+                &inputs[..],
+                [
+                    Input::SignalBeforeResume(Signal::Interrupt),
+                    Input::Signal(Signal::Resume),
+                    Input::WakeDue,
+                    Input::Signal(Signal::Continue),
+                    Input::Signal(Signal::Stop),
+                ]
+            ),
+            "{inputs:?}"
+        );
     }
 
     #[test]

@@ -379,7 +379,7 @@ impl ProcessTable {
             parent: entry.parent(),
             program,
             name,
-            status: entry.status(),
+            status: self.status(pid)?,
         })
     }
 }

@@ -52,6 +52,7 @@ pub(super) fn with_hold(mut inputs: Vec<Delivery>, hold: Option<Signal>) -> Vec<
         !matches!(
             delivery.input,
             Input::Signal(Signal::Suspend | Signal::Release)
+                | Input::SignalBeforeResume(Signal::Suspend)
         )
     });
     let Some(signal) = hold else {
@@ -59,10 +60,10 @@ pub(super) fn with_hold(mut inputs: Vec<Delivery>, hold: Option<Signal>) -> Vec<
     };
     let is_resume = |delivery: &Delivery| matches!(delivery.input, Input::Signal(Signal::Resume));
     let resume = inputs.iter().position(is_resume).unwrap_or(0);
-    let at = match signal {
-        Signal::Suspend => resume,
-        _ => (resume + 1).min(inputs.len()),
-    };
-    inputs.insert(at, Delivery::internal(Input::Signal(signal)));
+    let delivery = Delivery::internal(Input::Signal(signal));
+    match signal {
+        Signal::Suspend => inputs.insert(resume, delivery.before_resume()),
+        _ => inputs.insert((resume + 1).min(inputs.len()), delivery),
+    }
     inputs
 }

@@ -26,7 +26,7 @@ use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::error::{KernelError, ProcessError};
 use crate::event::Event;
-use crate::ports::Store;
+use crate::ports::{Store, StoreError};
 use crate::process::Delivery;
 use crate::recovery::{self, LoadPurpose};
 
@@ -276,6 +276,18 @@ fn read_ended(
     }
     if let Err(error) = loaded.state.check_reopening() {
         return Ok(Err(Answer::failed(error.to_string())));
+    }
+    // LOST-1: opened a second time, the process would repeat what it did since the first.
+    match (store.check_end(pid), &input) {
+        (Ok(()), _) => {}
+        (
+            Err(error @ (StoreError::Damaged { .. } | StoreError::Lost { .. })),
+            Input::Message { .. },
+        ) => {
+            let text = format!("Process {pid} cannot be opened again: {error}.");
+            return Ok(Err(Answer::failed(text)));
+        }
+        (Err(error), _) => return Err(error.into()),
     }
     let Some(mail) = loaded.state.place_mail(input, now_ms()) else {
         return Err(ProcessError::EmptyInput(pid).into());

@@ -3,22 +3,19 @@
 
 use std::time::Duration;
 
-use dormouse_kernel::process::Verdict;
-use dormouse_proto::budget::Budget;
-use dormouse_proto::id::{Pid, ProcessCallId};
-use dormouse_proto::process::{Exit, ExitStatus, ProcessRow, Waiting};
+use dormouse_proto::id::Pid;
+use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use dormouse_proto::record::Speculation;
 use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorId};
 use tokio::time::Instant;
 
 use super::Supervisor;
+use super::at_rest::RecordRequest;
 use super::entry::RunState;
 use super::lookup::HandleReply;
 use super::pausing::with_hold;
-use super::raise::RaiseReply;
 use super::reopening::ReopeningOutcome;
-use super::verdict::VerdictReply;
 use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, ProcessView};
@@ -49,26 +46,12 @@ pub(crate) enum RunMessage {
     NotDurable { pid: Pid, error: CommitError },
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
-    /// Record a verdict on a held call in the journal of a process that was not loaded since the
-    /// kernel was opened.
-    RecordVerdict {
-        call: ProcessCallId,
-        verdict: Verdict,
-        reply: VerdictReply,
-    },
-    /// A verdict was recorded in the journal of a process, or could not be.
-    VerdictRecorded { pid: Pid, waiting: Option<Waiting> },
-    /// Record a raise of limits in the journal of a process that was not loaded since the kernel was
-    /// opened.
-    RecordRaise {
+    /// Record a decision of the host in the journal of a held process.
+    Record(RecordRequest),
+    /// The decision was recorded, or could not be.
+    RecordFinished {
         pid: Pid,
-        by: Budget,
-        reply: RaiseReply,
-    },
-    /// A raise was recorded in the journals of these processes, or could not be.
-    RaiseRecorded {
-        pids: Vec<Pid>,
-        /// How the first of them waits now; `None` if nothing was recorded.
+        /// How the process waits now; `None` if nothing was recorded.
         wait: Option<StoredWait>,
     },
     /// Ask a parent to open an ended child again.
@@ -95,14 +78,8 @@ impl Supervisor {
             RunMessage::Loaded { pid, result } => self.on_loaded(pid, result).await,
             RunMessage::NotDurable { pid, error } => self.on_commit_failed(pid, &error),
             RunMessage::Ended { pid, exit } => self.on_process_ended(pid, exit),
-            RunMessage::RecordVerdict {
-                call,
-                verdict,
-                reply,
-            } => self.record_verdict(call, verdict, reply),
-            RunMessage::VerdictRecorded { pid, waiting } => self.on_verdict_recorded(pid, waiting),
-            RunMessage::RecordRaise { pid, by, reply } => self.record_raise(pid, by, reply),
-            RunMessage::RaiseRecorded { pids, wait } => self.on_raise_recorded(&pids, wait),
+            RunMessage::Record(request) => self.record_at_rest(request),
+            RunMessage::RecordFinished { pid, wait } => self.on_record_finished(pid, wait),
             RunMessage::AskParent { parent, delivery } => self.deliver(parent, *delivery),
             RunMessage::ReopeningFinished {
                 pid,

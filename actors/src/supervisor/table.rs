@@ -194,13 +194,13 @@ impl ProcessTable {
 
     /// Whether an input or a kill waits for a process that is not running.
     pub(super) fn has_pending_input(&self, pid: Pid) -> bool {
-        let has_waiting = |entry: &ProcessEntry| {
-            entry
-                .live()
-                .is_some_and(|live| !live.waiting_inputs.is_empty())
-        };
-        self.get(pid)
-            .is_some_and(|entry| entry.is_kill_pending || has_waiting(entry))
+        self.has_waiting_input(pid) || self.get(pid).is_some_and(|entry| entry.is_kill_pending)
+    }
+
+    /// Whether an input waits for a process that is not running.
+    pub(super) fn has_waiting_input(&self, pid: Pid) -> bool {
+        let live = self.get(pid).and_then(ProcessEntry::live);
+        live.is_some_and(|live| !live.waiting_inputs.is_empty())
     }
 
     fn insert(&mut self, mut row: ProcessRow, run_state: RunState) {
@@ -289,6 +289,19 @@ impl ProcessTable {
         let parent = |pid: Pid| self.get(pid).and_then(ProcessEntry::parent);
         let mut above = std::iter::successors(parent(pid), |pid| parent(*pid));
         above.any(|pid| self.get(pid).is_some_and(ProcessEntry::is_paused))
+    }
+
+    /// The status word of a process. One that hibernates is not told of a pause above it before it
+    /// wakes, and then begins nothing: so the table says what its journal may not. Costs the depth of
+    /// the tree for a process that hibernates.
+    pub(super) fn status(&self, pid: Pid) -> Option<&'static str> {
+        let entry = self.get(pid)?;
+        let is_hibernated = matches!(entry.run_state, RunState::Hibernated { .. });
+        Some(match entry.own_status() {
+            status @ ("paused" | "stopped") => status,
+            _ if is_hibernated && self.is_below_paused(pid) => "suspended",
+            status => status,
+        })
     }
 
     /// Whether a held process only waits for its next alarm or a person. A process with children is
@@ -678,7 +691,7 @@ impl ProcessTable {
     pub(super) fn list(&self, filter: ListFilter) -> Vec<ListedProcess> {
         let listed_process = |(pid, entry): (Pid, &ProcessEntry)| ListedProcess {
             row: entry.row(pid),
-            status: entry.status(),
+            status: self.status(pid).unwrap_or_else(|| entry.own_status()),
             view: entry.view().map(Box::new),
         };
         match filter {
@@ -726,6 +739,11 @@ pub(super) mod tests {
     use tokio::sync::oneshot::error::TryRecvError;
 
     use super::*;
+    use crate::supervisor::entry::Rest;
+
+    const NOTHING: Waiting = Waiting::Nothing;
+    const ALARM: Waiting = Waiting::Alarm { due_ms: 7 };
+    const PERSON: Waiting = Waiting::Person { expires_ms: None };
 
     pub(in crate::supervisor) fn root_row(pid: Pid) -> ProcessRow {
         ProcessRow {
@@ -779,5 +797,68 @@ pub(super) mod tests {
         table.record_end(pid, &exit, FinalState::InJournal).unwrap();
         assert_eq!(table.record_reopening(pid), Some(1));
         assert!(!table.inherits_stop(Some(pid)));
+    }
+
+    /// The statuses of process 2 while it is held and while it hibernates; process 1 is its parent.
+    fn statuses(is_parent_paused: bool, row: ProcessRow, rest: Rest) -> [&'static str; 2] {
+        let parent = ProcessRow {
+            is_paused: is_parent_paused,
+            ..ProcessRow::started(Pid(1), "p")
+        };
+        let row = ProcessRow {
+            parent: Some(Pid(1)),
+            ..row
+        };
+        let listing = ProcessListing {
+            rows: vec![parent, row],
+            last_pid: 2,
+            ..ProcessListing::default()
+        };
+        let mut table = ProcessTable::new(listing, 1);
+        let held = table.status(Pid(2)).unwrap();
+        table.set_run_state(Pid(2), RunState::Hibernated { rest });
+        let listed = table.list(ListFilter::After(Some(Pid(1)), 1));
+        assert_eq!(Some(listed[0].status), table.status(Pid(2)));
+        [held, listed[0].status]
+    }
+
+    /// What holds a process up comes before what it waits for.
+    #[test]
+    fn a_status_says_what_holds_a_process_up_before_what_it_waits_for() {
+        for (is_parent_paused, is_paused, rest, waiting, expected) in [
+            (false, false, Rest::Waiting, NOTHING, "hibernated"),
+            (false, false, Rest::Waiting, ALARM, "asleep"),
+            (false, false, Rest::Waiting, PERSON, "asking"),
+            (false, false, Rest::Waiting, Waiting::Unknown, "asking"),
+            (false, false, Rest::Stopped, NOTHING, "stopped"),
+            (false, false, Rest::Stopped, Waiting::Unknown, "stopped"),
+            (false, true, Rest::Waiting, NOTHING, "paused"),
+            (false, true, Rest::Waiting, Waiting::Unknown, "paused"),
+            (false, true, Rest::Stopped, NOTHING, "paused"),
+            (true, false, Rest::Waiting, NOTHING, "suspended"),
+            (true, false, Rest::Waiting, ALARM, "suspended"),
+            (true, false, Rest::Waiting, Waiting::Unknown, "suspended"),
+            (true, false, Rest::Stopped, Waiting::Unknown, "stopped"),
+            (true, true, Rest::Waiting, NOTHING, "paused"),
+        ] {
+            let row = ProcessRow {
+                waiting,
+                is_paused,
+                ..ProcessRow::started(Pid(2), "p")
+            };
+            let case = format!("{is_parent_paused} {is_paused} {rest:?} {waiting:?}");
+            assert_eq!(
+                statuses(is_parent_paused, row, rest),
+                ["held", expected],
+                "{case}"
+            );
+        }
+        let ended = ProcessRow {
+            exit: Some(Exit::new(ExitStatus::Done, "")),
+            ..ProcessRow::started(Pid(2), "p")
+        };
+        let mut table = ProcessTable::new(ProcessListing::default(), 1);
+        table.insert(ended, RunState::Ended);
+        assert_eq!(table.status(Pid(2)), Some("done"));
     }
 }

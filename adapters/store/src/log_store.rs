@@ -282,6 +282,10 @@ impl Store for LogStore {
         self.retry_if_moved(|| self.read_history(pid))
     }
 
+    fn check_end(&self, pid: Pid) -> Result<(), StoreError> {
+        self.check_not_reopened_in_loss(pid)
+    }
+
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         Ok(self.index().processes().checkpoints().cloned().collect())
     }

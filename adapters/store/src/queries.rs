@@ -246,6 +246,25 @@ impl LogStore {
         Ok(changes)
     }
 
+    /// Fails if a lost range may hold the record that opened an ended process again.
+    pub(crate) fn check_not_reopened_in_loss(&self, pid: Pid) -> Result<(), StoreError> {
+        self.with_acknowledged_losses(pid, || {
+            let entry = self.entry(pid)?;
+            let index = self.index();
+            let lost = || {
+                let lost = index.processes().lost_ranges().iter();
+                lost.filter(|lost| entry.last_record.may_be_followed_in(lost))
+            };
+            match lost().next() {
+                None => Ok(()),
+                Some(_) => Err(damaged(format!(
+                    "process {pid} has ended, and may have been opened again in what is lost: {}",
+                    describe_ranges(lost())
+                ))),
+            }
+        })
+    }
+
     /// The entry of a process that is not deleted.
     pub(crate) fn entry(&self, pid: Pid) -> Result<ProcessEntry, StoreError> {
         let index = self.index();

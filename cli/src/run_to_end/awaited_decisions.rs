@@ -136,7 +136,10 @@ impl RestingTree {
             }
             match &info.view {
                 // A hibernated process has no view, and rests.
-                None if matches!(info.status, "paused" | "asking" | "stopped" | "hibernated") => {}
+                None if matches!(
+                    info.status,
+                    "paused" | "stopped" | "suspended" | "asking" | "hibernated"
+                ) => {}
                 Some(view) if view.rests => facts.push((info.row.pid, view.fact)),
                 Some(_) => return Ok(None),
                 // It could not be resumed, or waits for its next alarm.

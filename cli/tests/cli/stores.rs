@@ -398,6 +398,36 @@ fn a_content_that_cannot_be_read_is_told_to_who_resumes() {
     );
 }
 
+/// A text in which nothing is said is a mistake on the command line, wherever it is given.
+#[test]
+fn an_empty_text_is_a_wrong_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), "s", "", None);
+    let program = folder.path().join("program.toml");
+    std::fs::write(&program, "[model]\nname = \"m\"\nprovider = \"scripted\"\n").unwrap();
+    let blank = folder.path().join("blank");
+    std::fs::write(&blank, " \n").unwrap();
+    let (program, blank) = (program.to_str().unwrap(), blank.to_str().unwrap());
+    let cases: [&[&str]; 7] = [
+        &["send", "1", ""],
+        &["send", "1", " \n"],
+        &["send", "1", "--input-file", blank],
+        &["run", program, "--input", ""],
+        &["run", program, "--input", " ", "--input-file", blank],
+        &["branch", "1", "--input", ""],
+        &["race", "1", "--input", "", "--judge-command", "true"],
+    ];
+    for words in cases {
+        let mut command = command(folder.path());
+        command.args(words).arg("--store").arg(&store);
+        let Ran { code, err, .. } = run(&mut command);
+        assert!(
+            code == 2 && err.contains("empty"),
+            "{words:?}: {code}: {err}"
+        );
+    }
+}
+
 /// A process, fact or checkpoint that does not exist is a mistake on the command line. The store is
 /// not to blame.
 #[test]

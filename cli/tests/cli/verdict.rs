@@ -182,7 +182,7 @@ const CASES: [Case; 10] = [
         name: "facts of process 2",
         harm: |store| flip(store, FACTS, 2, Part::Payload),
         named: "process 2",
-        before: [3, 3, 0, 3, 0, 0, 3, 0, 0],
+        before: [3, 3, 0, 3, 0, 0, 3, 0, 3],
         after: ONLY_2,
     },
     Case {
@@ -328,6 +328,39 @@ fn what_can_be_read_of_a_process_is_listed_and_exported() {
     }
 }
 
+/// A process that may have been opened again in what is lost is not opened a second time: it would
+/// repeat what it did since.
+#[test]
+fn a_process_that_may_have_been_opened_again_in_what_is_lost_stays_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, store) = (folder.path().join("p.toml"), folder.path().join("store"));
+    std::fs::write(
+        &program,
+        "[model]\nname = \"m\"\nprovider = \"scripted\"\nscript = \"script.toml\"\n",
+    )
+    .unwrap();
+    let script = folder.path().join("script.toml");
+    std::fs::write(script, "[[turn]]\ntext = \"said\"\n").unwrap();
+    let words = format!("run {} --input one", program.display());
+    assert_eq!(dormouse(&words, &store).0, 0);
+    let log = store.join("log/00000001.seg");
+    let ended = std::fs::metadata(&log).unwrap().len();
+    assert_eq!(dormouse("send 1 two", &store).0, 0);
+    let file = std::fs::OpenOptions::new().write(true).open(&log).unwrap();
+    file.set_len(ended).unwrap();
+    let (code, said) = dormouse("fsck --repair", &store);
+    assert_eq!(code, 3, "{said}");
+    // What is there can be read.
+    assert_eq!(dormouse("log 1", &store).0, 0);
+    let (code, said) = dormouse("send 1 three", &store);
+    assert!(
+        code == 3 && said.contains("may have been opened again"),
+        "{code}: {said}"
+    );
+    // A branch ended there too, after the loss: an input opens it.
+    assert_eq!(dormouse("branch 1 --input three", &store).0, 0);
+}
+
 /// `gc` says whether it keeps what an unreadable record may refer to.
 #[test]
 fn gc_says_what_it_does_about_records_that_cannot_be_read() {
@@ -343,10 +376,10 @@ fn gc_says_what_it_does_about_records_that_cannot_be_read() {
         ("gc --dry-run --despite-damage", discards, keeps),
         ("gc --despite-damage", discards, keeps),
     ] {
-        let (_, said) = dormouse(words, &store);
+        let (code, said) = dormouse(words, &store);
         assert!(
-            said.contains(expected) && !said.contains(other),
-            "{words}: {said}"
+            code == 3 && said.contains(expected) && !said.contains(other),
+            "{words}: {code}: {said}"
         );
     }
 }

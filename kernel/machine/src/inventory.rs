@@ -254,6 +254,12 @@ impl Inventory {
         self.unreadable.iter().map(describe).collect()
     }
 
+    /// The processes of the unreadable records, as far as they are known.
+    #[must_use]
+    pub fn unreadable_processes(&self) -> BTreeSet<Pid> {
+        self.unreadable.iter().filter_map(|(pid, _)| *pid).collect()
+    }
+
     fn process_to_update(&mut self, pid: Pid) -> &mut ProcessInventory {
         self.uncounted.insert(pid);
         self.processes.entry(pid).or_default()

@@ -97,7 +97,7 @@ pub use checkpoint_op::{
 pub use children::PlacedExit;
 pub use compaction::CompactionDraft;
 pub use copy::{StartMode, image_of_branch, image_of_copy, with_start_mode};
-pub use decide::{Decision, decide, record_verdict};
+pub use decide::{Decision, Recorded, decide, record_verdict};
 pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
 pub use effect::{Child, Effect, Report, Work};
 pub use effect_log::{with_effect_policy, with_effects_of};
@@ -111,7 +111,7 @@ pub use goto::{GotoArguments, GotoError, GotoRead, check_goto_message};
 pub use hibernation::{BusyReason, waiting_of_image};
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
 pub use mcp_tools::{MissingMcpTool, ProcessTools, add_mcp_tools, tools_of_new_process};
-pub use pausing::{ParentOfRaised, RaiseError, RecordedRaise, record_raise};
+pub use pausing::{RaiseError, check_raise, record_raise, record_share};
 pub use pending_spawn::{FetchError, Fetched, PendingSpawn, Preloads};
 pub use preload::{FetchedFile, MAX_PRELOAD_BYTES, ShownPreload, check_preload_size};
 pub use process_list::MAX_SHOWN_PROCESSES;

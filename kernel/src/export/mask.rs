@@ -1,8 +1,13 @@
 //! Redaction of exports: masks the bytes of each text that the host selects.
 //!
 //! A mask preserves lengths and positions: each character is replaced by one of the same length,
-//! line breaks stay, and invalid UTF-8 stays invalid. Lengths, lines, pages, sections and versions
-//! therefore stay valid, and a redacted export can be imported. Only hashes of contents change.
+//! line breaks and control characters stay, and invalid UTF-8 stays invalid. Lengths, lines, pages,
+//! sections and versions of a text therefore stay valid, and a redacted export can be imported. Only
+//! hashes of contents change.
+//!
+//! How a content is shown that is not UTF-8 follows from its bytes: binary data stays binary where
+//! control characters make it so, and UTF-16 of ASCII characters stays UTF-16. Otherwise a mask may
+//! change which encoding the bytes are taken for, and so the number of their characters.
 //!
 //! Characters and line breaks are those of UTF-8. In a content of another encoding, such as UTF-16, a
 //! mask replaces bytes and keeps only the byte of each line feed: masked characters become others,
@@ -160,14 +165,18 @@ fn char_end(bytes: &[u8], at: usize) -> usize {
     end.unwrap_or(at).min(bytes.len())
 }
 
-/// Replaces each character except line breaks by one of the same length, and invalid UTF-8 by other
-/// invalid bytes.
+/// Replaces each character except line breaks and control characters by one of the same length, and
+/// invalid UTF-8 by other invalid bytes.
 fn replace_characters(bytes: &mut [u8]) {
     let mut masked = Vec::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
+            let mut kept = [0];
             masked.extend_from_slice(match (character, character.len_utf8()) {
-                ('\n', _) => "\n".as_bytes(),
+                // By control characters binary data and UTF-16 are told from other text.
+                ('\n' | '\0'..'\x08' | '\x0e'..' ', _) => {
+                    character.encode_utf8(&mut kept).as_bytes()
+                }
                 (_, 1) => "*".as_bytes(),
                 (_, 2) => "·".as_bytes(),
                 (_, 3) => "█".as_bytes(),

@@ -74,6 +74,9 @@ pub(super) fn prompts_of(args: &Args, max_children: u32) -> Result<Vec<String>, 
         .into());
     }
     let text = |item: &Value| match item {
+        Value::String(text) if text.trim().is_empty() => {
+            Err(format!("'{PROMPTS}' holds an empty text: say what each child is to do.").into())
+        }
         Value::String(text) => Ok(text.clone()),
         other => Err(format!(
             "'{PROMPTS}' must be a list of texts, one for each child, and holds {other}."

@@ -164,6 +164,7 @@ fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
         | Input::Placed(_)
         | Input::Summarized { result: Err(_), .. }
         | Input::Signal(_)
+        | Input::SignalBeforeResume(_)
         | Input::TimeUp { .. }
         | Input::WakeDue => {}
     }

@@ -45,7 +45,7 @@ impl World {
             .unwrap_or(0);
         let is_below_paused = self.supervisor.table.is_below_paused(state.pid());
         if is_below_paused && self.defect != Some(Defect::ForgetsAPauseAbove) {
-            waiting.insert(resume, Input::Signal(Signal::Suspend));
+            waiting.insert(resume, Input::SignalBeforeResume(Signal::Suspend));
         } else if !is_below_paused && state.is_suspended() {
             let at = (resume + 1).min(waiting.len());
             waiting.insert(at, Input::Signal(Signal::Release));

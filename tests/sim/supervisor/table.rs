@@ -271,9 +271,14 @@ impl Table {
         };
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_signal);
         let doom = entry.doomed.then_some(Input::Signal(Signal::Kill));
+        let before_resume = |input| match input {
+            Input::Signal(signal) => Input::SignalBeforeResume(signal),
+            input => input,
+        };
         Some(
             doom.into_iter()
                 .chain(signals)
+                .map(before_resume)
                 .chain([Input::Signal(Signal::Resume)])
                 .chain(rest)
                 .chain(later)

@@ -190,10 +190,12 @@ impl Draft {
         });
     }
 
-    /// Restarts the clock of a process that was not in memory: that time does not count.
+    /// Restarts the clock of a process that was not in memory: that time does not count. Each
+    /// decision about such a process begins with this, whether it runs the process or not.
     pub(super) fn skip_unloaded_time(&mut self) {
         let budget = &self.state.budget;
-        if budget.limits().wall_time_ms.is_some() && budget.clock() == Clock::Runs {
+        let is_alive = self.state.exit().is_none();
+        if is_alive && budget.limits().wall_time_ms.is_some() && budget.clock() == Clock::Runs {
             let ran_ms = budget.counted_ms();
             self.emit(Change::Clock {
                 ran_ms,

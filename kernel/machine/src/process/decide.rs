@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::budget::Paused;
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message, Role};
@@ -92,12 +93,22 @@ pub fn record_verdict(
     call: CallId,
     verdict: Verdict,
     now_ms: u64,
-) -> Result<(Vec<Fact>, Waiting), VerdictError> {
-    let mut draft = Draft::new(state, now_ms);
+) -> Result<Recorded, VerdictError> {
+    let mut draft = Draft::of_unloaded(state, now_ms);
     draft.expire_held_calls(now_ms);
     draft.apply_verdict(call, verdict)?;
-    let waiting = draft.state.waiting();
-    Ok((draft.into_facts(), waiting))
+    Ok(draft.into_recorded())
+}
+
+/// What is recorded in the journal of a process that is not loaded, without running it.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The facts, in order.
+    pub facts: Vec<Fact>,
+    /// What the process waits for after them.
+    pub waiting: Waiting,
+    /// The limit that it is paused at after them.
+    pub paused: Option<Paused>,
 }
 
 /// A decision in progress. Each fact is applied to a copy of the state when it is emitted, so that
@@ -109,6 +120,8 @@ pub(super) struct Draft {
     pub(super) reads: Vec<Read>,
     effects: Vec<Effect>,
     pub(super) reopening: Option<Reopening>,
+    /// Whether the process has yet to resume in this life, so that nothing begins.
+    pub(super) is_before_resume: bool,
 }
 
 impl Draft {
@@ -120,7 +133,16 @@ impl Draft {
             reads: Vec::new(),
             effects: Vec::new(),
             reopening: None,
+            is_before_resume: false,
         }
+    }
+
+    /// A decision about a process that was not loaded until now: that time does not count as time
+    /// that it ran.
+    pub(super) fn of_unloaded(state: &State, now_ms: u64) -> Self {
+        let mut draft = Self::new(state, now_ms);
+        draft.skip_unloaded_time();
+        draft
     }
 
     /// Applies a fact to the state and adds it to the decision.
@@ -138,9 +160,18 @@ impl Draft {
         self.effects.push(effect);
     }
 
-    /// The facts of a decision that is recorded without running the process.
+    /// The facts of a decision that does not run the process.
     pub(super) fn into_facts(self) -> Vec<Fact> {
         self.facts
+    }
+
+    /// A decision that is recorded without running the process.
+    pub(super) fn into_recorded(self) -> Recorded {
+        Recorded {
+            waiting: self.state.waiting(),
+            paused: self.state.paused().cloned(),
+            facts: self.facts,
+        }
     }
 
     /// The facts so far.
@@ -186,6 +217,11 @@ impl Draft {
             Input::Child { call, event } => self.handle_child_event(call, event),
             Input::ReopenChild { request_id, child } => self.reopen_child(request_id, &child),
             Input::Signal(signal) => self.handle_signal(signal),
+            Input::SignalBeforeResume(signal) => {
+                self.is_before_resume = true;
+                self.skip_unloaded_time();
+                self.handle_signal(signal);
+            }
             Input::TimeUp { at_ms } => self.handle_time(at_ms),
             Input::WakeDue => self.handle_wake(),
         }

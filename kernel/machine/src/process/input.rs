@@ -85,6 +85,10 @@ pub enum Input {
     },
     /// The process is started, stopped, continued or ended.
     Signal(Signal),
+    /// A signal that waited for a process which is being loaded. It comes before
+    /// [`Signal::Resume`], which says that the calls in flight are lost: so nothing begins, and what
+    /// is to begin does so with that signal.
+    SignalBeforeResume(Signal),
     /// The time of [`Effect::WakeAt`](super::Effect::WakeAt) has come.
     TimeUp {
         /// The requested time: milliseconds since the epoch, UTC.

@@ -8,7 +8,9 @@
 //! ends a pause, since usage stays.
 //!
 //! A child has a share of its parent's budget. To raise its limits, its parent first reserves a
-//! larger share (TREE-1); that is idempotent, so a crash between the two facts loses nothing.
+//! larger share (TREE-1); that is idempotent, so a crash between the two facts loses nothing. Each
+//! of the two decides by itself, as an input where it is loaded, and otherwise in its journal
+//! ([`record_raise`], [`record_share`]): a raise loads neither.
 //!
 //! Invariant kept here: PAUSE-1, nothing begins in a process that is paused or suspended.
 
@@ -16,12 +18,11 @@ use std::sync::Arc;
 
 use dormouse_proto::budget::{Amount, AtLimit, Budget, Change, Paused, RaiseSource};
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::process::Waiting;
 use dormouse_proto::record::{Control, ControlFact};
 use dormouse_proto::tool::Answer;
 
-use super::decide::Draft;
-use super::{Effect, Fact, Report, State};
+use super::decide::{Draft, Recorded};
+use super::{Effect, Report, State};
 use crate::budget::ReachedLimit;
 
 /// Why limits are not raised, and what to try. Pids are those that the tree knows.
@@ -206,13 +207,7 @@ impl Draft {
         if expected.is_some_and(|expected| expected != limits) {
             return Err(RaiseError::Changed(pid));
         }
-        if by.limited().next().is_none() {
-            return Err(RaiseError::Nothing);
-        }
-        let mut amounts = by.limited().map(|(amount, _)| amount);
-        if let Some(amount) = amounts.find(|amount| limits.limit(*amount).is_none()) {
-            return Err(RaiseError::Unlimited { pid, amount });
-        }
+        check_raise(pid, limits, by)?;
         self.record_raise(*by, RaiseSource::Person);
         Ok(())
     }
@@ -345,27 +340,19 @@ impl Draft {
     }
 }
 
-/// The facts that raise limits of a process that does not run, and of its parent if it has one.
-#[derive(Clone, Debug)]
-pub struct RecordedRaise {
-    /// The facts of the process.
-    pub facts: Vec<Fact>,
-    /// The facts of its parent: a larger share.
-    pub of_parent: Vec<Fact>,
-    /// The limit that the process is still paused at.
-    pub paused: Option<Paused>,
-    /// What it waits for then.
-    pub waiting: Waiting,
-}
-
-/// A process whose child gets a larger share.
-pub struct ParentOfRaised<'a> {
-    /// The parent.
-    pub state: &'a State,
-    /// The call that created the child.
-    pub call: CallId,
-    /// Index of the child within its call.
-    pub index: u32,
+/// Checks that a process with these limits can be raised by these amounts.
+///
+/// # Errors
+/// [`RaiseError::Nothing`], [`RaiseError::Unlimited`].
+pub fn check_raise(pid: Pid, limits: &Budget, by: &Budget) -> Result<(), RaiseError> {
+    let mut amounts = by.limited().map(|(amount, _)| amount).peekable();
+    if amounts.peek().is_none() {
+        return Err(RaiseError::Nothing);
+    }
+    match amounts.find(|amount| limits.limit(*amount).is_none()) {
+        Some(amount) => Err(RaiseError::Unlimited { pid, amount }),
+        None => Ok(()),
+    }
 }
 
 /// The facts that raise limits of a process that does not run. It goes on when it is resumed.
@@ -374,23 +361,28 @@ pub struct ParentOfRaised<'a> {
 /// [`RaiseError`] if nothing is raised.
 pub fn record_raise(
     state: &State,
-    parent: Option<ParentOfRaised<'_>>,
     by: &Budget,
+    expected: Option<&Budget>,
     now_ms: u64,
-) -> Result<RecordedRaise, RaiseError> {
-    let mut draft = Draft::new(state, now_ms);
-    draft.raise(by, None)?;
-    let mut of_parent = Vec::new();
-    if let Some(ParentOfRaised { state, call, index }) = parent {
-        let mut parent = Draft::new(state, now_ms);
-        parent.raise_share((call, index), draft.state.budget.limits())?;
-        of_parent = parent.into_facts();
-    }
+) -> Result<Recorded, RaiseError> {
+    let mut draft = Draft::of_unloaded(state, now_ms);
+    draft.raise(by, expected)?;
     draft.unpause_if_within_limits();
-    Ok(RecordedRaise {
-        paused: draft.state.paused().cloned(),
-        waiting: draft.state.waiting(),
-        facts: draft.into_facts(),
-        of_parent,
-    })
+    Ok(draft.into_recorded())
+}
+
+/// The facts by which a process that does not run reserves a larger share for the child at this
+/// index of a call, so that it may have these limits. No facts if its share is large enough.
+///
+/// # Errors
+/// [`RaiseError`] if the process has too little left.
+pub fn record_share(
+    state: &State,
+    child: (CallId, u32),
+    limits: &Budget,
+    now_ms: u64,
+) -> Result<Recorded, RaiseError> {
+    let mut draft = Draft::of_unloaded(state, now_ms);
+    draft.raise_share(child, limits)?;
+    Ok(draft.into_recorded())
 }

@@ -25,9 +25,7 @@ impl Draft {
     /// The intent of a repeated call is journalled again, so that no call starts while the store
     /// cannot write.
     pub(super) fn resume_process(&mut self) {
-        if self.state.exit().is_none() {
-            self.skip_unloaded_time();
-        }
+        self.skip_unloaded_time();
         self.record_lost_calls();
         let open = self
             .state

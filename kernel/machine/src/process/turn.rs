@@ -18,7 +18,9 @@ use super::{Effect, Fact, Report, Work};
 
 impl Draft {
     pub(super) fn begin_turn(&mut self) {
-        if self.state.is_stopped() {
+        // `Signal::Resume` begins it: a call that this decision began would be taken for one that
+        // was in flight when the kernel stopped, and made a second time.
+        if self.state.is_stopped() || self.is_before_resume {
             return;
         }
         self.emit(TurnFact::Began);

@@ -56,7 +56,11 @@ impl Question {
             });
         }
         let Some(schema) = &self.schema else {
-            return Ok(());
+            let is_blank = value.as_str().is_some_and(|text| text.trim().is_empty());
+            return match is_blank {
+                true => Err(AnswerError::Empty),
+                false => Ok(()),
+            };
         };
         schema
             .check(value)
@@ -123,6 +127,9 @@ pub enum VerdictError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
+    /// The value is a text that says nothing, and the question takes any text.
+    #[error("the answer is empty: say something, or refuse the question")]
+    Empty,
     /// The value is none of the choices.
     #[error("{value} is none of the choices. Valid: {}", quote_all(choices))]
     NoChoice {
