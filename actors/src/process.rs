@@ -16,6 +16,7 @@ mod effects;
 mod fetch;
 mod hibernation;
 mod incoming_reads;
+mod labels;
 mod model_call;
 mod read;
 mod send_message;
@@ -31,9 +32,10 @@ use std::sync::Arc;
 use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{
     Child, Completion, Decision, Effect, Fact, Input, PlacedArrival, Reopening, Report, Signal,
-    State, decide,
+    State,
 };
 use dormouse_proto::id::{CallId, FactNumber, Pid};
+use dormouse_proto::label::Label;
 use dormouse_proto::process::Waiting;
 use dormouse_proto::record::CallFact;
 use dormouse_proto::tool::Answer;
@@ -159,6 +161,8 @@ pub(crate) struct ProcessArgs {
     pub(crate) state: State,
     /// The root process of the tree.
     pub(crate) root: Pid,
+    /// The labels of the tree.
+    pub(crate) labels: Arc<[Label]>,
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the latest snapshot.
     pub(crate) journal_tail: JournalTail,
@@ -180,6 +184,8 @@ pub(crate) struct RunningProcess {
     myself: ActorRef<ProcessMessage>,
     state: State,
     root: Pid,
+    /// The labels of the tree.
+    labels: Arc<[Label]>,
     /// The last fact, durable or not.
     last_fact: FactNumber,
     /// The size of the journal after the latest snapshot. For facts that are not durable yet only
@@ -241,6 +247,7 @@ impl Actor for ProcessActor {
             supervisor,
             state,
             root,
+            labels,
             last_fact,
             journal_tail,
             stored_wait,
@@ -254,6 +261,7 @@ impl Actor for ProcessActor {
             myself,
             state,
             root,
+            labels,
             last_fact,
             journal_tail,
             view,
@@ -333,6 +341,9 @@ impl RunningProcess {
     }
 
     fn handle_input(&mut self, delivery: Delivery) {
+        if self.is_kept_suspended(&delivery.input) {
+            return;
+        }
         let Delivery {
             input,
             mut inbox_slot,
@@ -371,7 +382,7 @@ impl RunningProcess {
             durable_reply => durable_reply,
         };
         let now_ms = now_ms();
-        let decision = decide(&self.state, input, now_ms).read_inline(read::INLINE_BYTES, now_ms);
+        let (decision, label_usage) = self.decide(input, now_ms);
         let Decision {
             facts,
             state,
@@ -402,7 +413,7 @@ impl RunningProcess {
             .turn_waiters
             .apply(&facts, first, &self.state, turn_request);
         self.persist(
-            (facts, reopening),
+            (facts, reopening, label_usage),
             effects,
             durable_reply,
             ended_turns,
@@ -484,7 +495,7 @@ impl RunningProcess {
     /// their order.
     fn persist(
         &mut self,
-        (facts, reopening): (Vec<Fact>, Option<ReopeningCommit>),
+        (facts, reopening, label_usage): (Vec<Fact>, Option<ReopeningCommit>, Option<LogRecord>),
         effects: Vec<Effect>,
         durable_reply: Option<DurableReply>,
         ended_turns: EndedTurns,
@@ -514,12 +525,18 @@ impl RunningProcess {
             .any(ends_hold)
             .then_some(LogRecord::VerdictGiven);
         let is_durable = facts.is_empty() || !self.context.has_store;
+        if let Some(LogRecord::Label(change)) = &label_usage
+            && !self.context.has_store
+        {
+            self.context.labels.apply(change);
+        }
         if is_durable && self.pending_commits.is_empty() {
             return self.finish_commit(pending);
         }
         self.pending_commits.push_back(pending);
         if !facts.is_empty() {
-            self.append_facts(first, facts, reopening, verdict);
+            let further = verdict.into_iter().chain(label_usage);
+            self.append_facts(first, facts, reopening, further);
         }
     }
 
@@ -536,14 +553,13 @@ impl RunningProcess {
         }
     }
 
-    /// Appends the facts, together with those that open a child again. `verdict` says that they hold
-    /// the verdict of a person.
+    /// Appends the facts, together with those that open a child again and with further records.
     fn append_facts(
         &mut self,
         first: FactNumber,
         facts: Arc<[Fact]>,
         reopening: Option<ReopeningCommit>,
-        verdict: Option<LogRecord>,
+        further: impl Iterator<Item = LogRecord>,
     ) {
         let pid = self.pid();
         let up_to = self.last_fact;
@@ -554,7 +570,7 @@ impl RunningProcess {
             self.stored_wait = wait;
             records.push(wait.record(pid));
         }
-        records.extend(verdict);
+        records.extend(further);
         if let Some(exit) = self.state.exit() {
             records.push(LogRecord::Ended {
                 pid,

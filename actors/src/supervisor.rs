@@ -11,6 +11,7 @@ mod commit_failure;
 mod entry;
 mod fork_release;
 mod hibernation;
+mod labels;
 mod local_ids;
 mod lookup;
 mod mail;
@@ -36,6 +37,7 @@ pub(crate) use self::branch::{
 };
 pub(crate) use self::entry::WaitOutcome;
 pub(crate) use self::hibernation::HibernationMessage;
+use self::labels::HeldByLabels;
 use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
 pub(crate) use self::mail::{MailMessage, ReachableProcesses, SendRequest};
@@ -104,6 +106,7 @@ pub(crate) struct Supervisor {
     /// trees are refused ([`Kernel::isolate`](crate::handle::Kernel::isolate)).
     isolated_trees: BTreeSet<Pid>,
     reopenings: PendingReopenings,
+    held_by_labels: HeldByLabels,
 }
 
 impl Actor for SupervisorActor {
@@ -127,6 +130,7 @@ impl Actor for SupervisorActor {
             recovery_queue: RecoveryQueue::default(),
             isolated_trees: BTreeSet::new(),
             reopenings: PendingReopenings::new(),
+            held_by_labels: HeldByLabels::default(),
         })
     }
 

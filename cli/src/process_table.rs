@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use dormouse::id::Pid;
+use dormouse::label::Label;
 use dormouse::ports::StoreError;
 use dormouse::schedule::format_time;
 use dormouse::{Amount, Kernel, KernelError, Paused, ProcessInfo, ProcessView};
 use serde::Serialize;
 
 use crate::failure::store_error;
+use crate::label::{describe_used_up, find_used_up};
 use crate::terminal::one_line;
 
 /// One process of the table. As JSON, its fields are public: scripts read them.
@@ -46,6 +49,12 @@ pub(crate) struct ProcessLine {
     /// As people read it.
     #[serde(skip)]
     paused_at: Option<String>,
+    /// The labels of its tree.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    labels: Vec<String>,
+    /// The label that it waits for, with the limit that is reached and the end of the period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for_label: Option<String>,
     /// In the currency of the price table; absent if the table has no price for its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<String>,
@@ -63,11 +72,16 @@ pub(crate) async fn process_lines(
     roots: &[Pid],
 ) -> Result<Vec<ProcessLine>, KernelError> {
     let processes = kernel.processes().await?;
+    let statuses = kernel.labels();
     let mut lines = Vec::with_capacity(processes.len());
     // A stack of processes whose lines are still to come. It is filled in reverse, so that the
     // first child is popped first.
-    let mut stack: Vec<(usize, Pid)> = roots.iter().rev().map(|pid| (0, *pid)).collect();
-    while let Some((depth, pid)) = stack.pop() {
+    let mut stack: Vec<(usize, Pid, Arc<[Label]>)> = roots
+        .iter()
+        .rev()
+        .map(|pid| (0, *pid, Arc::default()))
+        .collect();
+    while let Some((depth, pid, labels)) = stack.pop() {
         let Some(info) = processes.iter().find(|info| info.row.pid == pid) else {
             continue;
         };
@@ -75,10 +89,19 @@ pub(crate) async fn process_lines(
             Some(view) => Ok(ProcessView::clone(view)),
             None => kernel.inspect(pid).await,
         };
-        lines.push(ProcessLine::new(depth, info, view));
+        let labels = if depth == 0 {
+            info.row.labels.clone()
+        } else {
+            labels
+        };
+        let used_up = find_used_up(&statuses, &labels);
+        let waits_for_label = used_up.filter(|_| view.as_ref().is_ok_and(|view| view.suspended));
+        let mut line = ProcessLine::new(depth, info, view);
+        line.waits_for_label = waits_for_label.as_ref().map(describe_used_up);
+        lines.push(line);
         for child in processes.iter().rev() {
             if child.row.parent == Some(pid) {
-                stack.push((depth + 1, child.row.pid));
+                stack.push((depth + 1, child.row.pid, labels.clone()));
             }
         }
     }
@@ -159,6 +182,8 @@ impl ProcessLine {
             next_alarm_ms: view.and_then(|view| view.alarms.iter().map(|alarm| alarm.due_ms).min()),
             paused: paused.map(paused_json),
             paused_at: paused.map(ToString::to_string),
+            labels: info.row.labels.iter().map(ToString::to_string).collect(),
+            waits_for_label: None,
             cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),
             unreadable,
             is_acknowledged,
@@ -214,6 +239,12 @@ impl fmt::Display for ProcessLine {
         }
         if let Some(paused) = &self.paused_at {
             write!(f, "\n  paused: {paused}")?;
+        }
+        if !self.labels.is_empty() {
+            write!(f, "\n  labels: {}", one_line(&self.labels.join(", ")))?;
+        }
+        if let Some(label) = &self.waits_for_label {
+            write!(f, "\n  waits for label {}", one_line(label))?;
         }
         if let Some(next_alarm_ms) = self.next_alarm_ms {
             write!(f, "\n  next alarm: {}", format_time(next_alarm_ms))?;

@@ -11,8 +11,8 @@ use dormouse::id::{FactNumber, Pid};
 use dormouse::process::{Exit, ExitStatus};
 use dormouse::schedule::format_time;
 use dormouse::{
-    Event, Events, HeldCall, Kernel, KernelError, Paused, Process, ProcessError, ProcessInfo,
-    ProcessView,
+    Event, Events, HeldCall, Kernel, KernelError, LabelStatus, Paused, Process, ProcessError,
+    ProcessInfo, ProcessView,
 };
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ use crate::approval::{call_json, print_how_to_answer};
 use crate::args::RunFlags;
 use crate::event_printer::EventPrinter;
 use crate::failure::{Failure, exit_code};
+use crate::label::{find_used_up, label_json, print_how_to_go_on};
 use crate::process_table::{ProcessLine, paused_json, process_lines, total_chars};
 use crate::process_trees::Trees;
 use crate::raise::print_how_to_raise;
@@ -43,6 +44,8 @@ enum RootOutcome {
     Stopped,
     /// Nothing goes on in its tree, and this waits for a person.
     Asking(AwaitedDecisions),
+    /// Nothing goes on in its tree, since this label has used up its budget.
+    AtLabel(Box<LabelStatus>),
     /// It has not ended, but cannot run here. The text says why.
     Held(String),
 }
@@ -115,7 +118,7 @@ impl From<Process> for Roots {
 /// Prints events until every root has an outcome, then shuts the kernel down and prints the
 /// results. A signal ends the wait: the command then exits with the code of the signal.
 ///
-/// Exits with 5 if nothing is left to do before the next alarm, with 4 if something waits for a
+/// Exits with 5 if nothing is left to do before the next alarm or the next period of a label, with 4 if something waits for a
 /// person, and with 3 if a root is held, if a content could not be read, or if what was written could not
 /// be synced.
 pub(crate) async fn run_to_end(
@@ -208,8 +211,12 @@ async fn wait_for_outcome(
             })
         },
         next_alarm_ms = tree_asleep => Ok(RootOutcome::Asleep(next_alarm_ms?)),
-        waiting = wait_until_asking(kernel, root.pid(), when_asleep) => {
-            Ok(RootOutcome::Asking(waiting?))
+        tree = wait_until_asking(kernel, root.pid(), when_asleep) => {
+            let RestingTree { waiting, label, .. } = tree?;
+            Ok(match label {
+                Some(label) if waiting.is_empty() => RootOutcome::AtLabel(Box::new(label)),
+                _ => RootOutcome::Asking(waiting),
+            })
         }
     }
 }
@@ -250,13 +257,14 @@ async fn wait_until_tree_sleeps(
 /// How often it is looked whether a tree with held calls goes on.
 const ASKING_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits until nothing goes on in a tree, and something of it waits for a person, which is returned.
-/// In a run that waits for alarms, none is set either.
+/// Waits until nothing goes on in a tree, and something of it waits for a person, or for the budget of
+/// a label, which is returned. In a run that waits for alarms, none is set either, and no label holds
+/// it up.
 async fn wait_until_asking(
     kernel: &Kernel,
     root: Pid,
     when_asleep: WhenAsleep,
-) -> Result<AwaitedDecisions, Failure> {
+) -> Result<RestingTree, Failure> {
     let mut events = kernel.events();
     let mut before = None;
     let mut has_asked = has_asked(kernel, root).await?;
@@ -269,7 +277,7 @@ async fn wait_until_asking(
         match now {
             // An input may be on its way from one process to another: so nothing may have happened
             // since the last look either.
-            Some(tree) if before.as_ref() == Some(&tree) => return Ok(tree.waiting),
+            Some(tree) if before.as_ref() == Some(&tree) => return Ok(tree),
             Some(_) => tokio::time::sleep(ASKING_INTERVAL).await,
             None => wait_for_change(&mut events).await,
         }
@@ -277,12 +285,29 @@ async fn wait_until_asking(
     }
 }
 
+/// The label of a tree that is used up.
+fn find_label_of_tree(
+    kernel: &Kernel,
+    processes: &[ProcessInfo],
+    root: Pid,
+) -> Option<LabelStatus> {
+    let mut rows = processes.iter().map(|info| &info.row);
+    let row = rows.find(|row| row.pid == root)?;
+    find_used_up(&kernel.labels(), &row.labels)
+}
+
 /// Whether something of the tree waits for a person.
 async fn has_asked(kernel: &Kernel, root: Pid) -> Result<bool, Failure> {
     let processes = kernel.processes().await?;
     let members = Trees::new(processes.clone()).living_members(&[root]);
+    // A process that begins may not have been told yet.
+    if find_label_of_tree(kernel, &processes, root).is_some() {
+        return Ok(true);
+    }
     let asks = |info: &ProcessInfo| {
-        info.row.is_paused || info.status == "asking" || !info.held_calls().is_empty()
+        let is_suspended = info.view.as_ref().is_some_and(|view| view.suspended);
+        let asks = info.status == "asking" || !info.held_calls().is_empty();
+        info.row.is_paused || is_suspended || asks
     };
     let mut of_tree = processes
         .iter()
@@ -294,7 +319,10 @@ async fn wait_for_question(events: &mut Events) {
     while let Some(event) = events.next().await {
         if matches!(
             event,
-            Event::CallHeld { .. } | Event::LimitReached { .. } | Event::Lagged { .. }
+            Event::CallHeld { .. }
+                | Event::LimitReached { .. }
+                | Event::LabelReached { .. }
+                | Event::Lagged { .. }
         ) {
             return;
         }
@@ -315,12 +343,14 @@ async fn wait_for_change(events: &mut Events) {
     std::future::pending().await
 }
 
-/// A tree in which nothing goes on, and something waits for a person.
+/// A tree in which nothing goes on, and something waits for a person or for the budget of a label.
 #[derive(PartialEq)]
 struct RestingTree {
     /// The last fact of each process.
     facts: Vec<(Pid, FactNumber)>,
     waiting: AwaitedDecisions,
+    /// The label that holds processes of the tree up.
+    label: Option<LabelStatus>,
 }
 
 impl RestingTree {
@@ -334,6 +364,7 @@ impl RestingTree {
         let trees = Trees::new(processes.clone());
         let members: BTreeSet<Pid> = trees.living_members(&[root]).into_iter().collect();
         let (mut facts, mut waiting) = (Vec::new(), AwaitedDecisions::default());
+        let mut is_suspended = false;
         for info in processes
             .iter()
             .filter(|info| members.contains(&info.row.pid))
@@ -341,6 +372,7 @@ impl RestingTree {
             if when_asleep == WhenAsleep::Wait && info.row.waiting.alarm_ms().is_some() {
                 return Ok(None);
             }
+            is_suspended |= info.view.as_ref().is_some_and(|view| view.suspended);
             match &info.view {
                 // A hibernated process has no view, and rests.
                 None if matches!(info.status, "paused" | "asking" | "stopped" | "hibernated") => {}
@@ -352,15 +384,29 @@ impl RestingTree {
             }
             waiting.add(kernel, info).await?;
         }
-        Ok((!waiting.is_empty()).then_some(Self { facts, waiting }))
+        let label = match is_suspended {
+            true => find_label_of_tree(kernel, &processes, root),
+            false => None,
+        };
+        if label.is_some() && when_asleep == WhenAsleep::Wait {
+            return Ok(None);
+        }
+        let waits = label.is_some() || !waiting.is_empty();
+        Ok(waits.then_some(Self {
+            facts,
+            waiting,
+            label,
+        }))
     }
 }
 
 /// A held root makes the code 3. Otherwise the first root that ended without finishing its task
 /// determines the code. If there is none, a root whose calls wait for a person makes it 4, or else
-/// sleeping roots make it 5.
+/// sleeping roots, and those that a label holds up, make it 5.
 fn code_of_results(results: &[(Pid, RootOutcome)], sleepers: &Sleepers) -> ExitCode {
-    let mut code = if sleepers.count == 0 {
+    let is_at_label =
+        |(_, outcome): &(Pid, RootOutcome)| matches!(outcome, RootOutcome::AtLabel(_));
+    let mut code = if sleepers.count == 0 && !results.iter().any(is_at_label) {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(5)
@@ -378,6 +424,7 @@ fn code_of_results(results: &[(Pid, RootOutcome)], sleepers: &Sleepers) -> ExitC
             | RootOutcome::Idle
             | RootOutcome::Asleep(_)
             | RootOutcome::Stopped
+            | RootOutcome::AtLabel(_)
             | RootOutcome::Asking(_) => {}
         }
     }
@@ -436,6 +483,12 @@ fn print_json(results: &[(Pid, RootOutcome)], lines: &[ProcessLine]) -> Result<(
                     false => ("asking", "its calls wait for a person"),
                 }
             }
+            RootOutcome::AtLabel(label) => {
+                let mut event = label_json(label);
+                event["event"] = "at_label".into();
+                writeln!(out, "{}", terminal::escaped_json(&event))?;
+                ("suspended", "a label of its tree has used up its budget")
+            }
             RootOutcome::Held(reason) => ("held", reason.as_str()),
         };
         let mut result =
@@ -492,6 +545,7 @@ fn print_text(
                     print_how_to_answer(&waiting.calls, store);
                 }
             }
+            RootOutcome::AtLabel(label) => print_how_to_go_on(label, store),
             RootOutcome::Held(reason) => {
                 let hint = match store {
                     Some(store) => format!(": dormouse resume --store {}", store.display()),

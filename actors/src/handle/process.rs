@@ -274,6 +274,7 @@ impl Process {
                         Box::new(image_of_copy(*image, now_ms())),
                         origin,
                         None,
+                        Arc::default(),
                     )
                     .await
             }

@@ -104,6 +104,14 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn last_checkpoint(&self) -> Result<u64, StoreError>;
 
+    /// The labels that have a record, each with its number and its latest record, sorted by number.
+    /// One whose latest record cannot be read is left out, and is a loss of the process table, or
+    /// fails the query.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Damaged`].
+    fn labels(&self) -> Result<Vec<(u64, Vec<u8>)>, StoreError>;
+
     /// Opens a content for reading. Does not read all of its bytes; bytes are verified when they
     /// are read.
     ///
@@ -303,6 +311,13 @@ pub enum WriteOp {
     CheckpointDropped {
         /// The checkpoint.
         id: CheckpointId,
+    },
+    /// The budget of a label and what was used of it. Replaces the record before it.
+    Label {
+        /// The number of the label, which the writer chose.
+        number: u64,
+        /// The encoded record.
+        record: Vec<u8>,
     },
     /// A process is deleted: its journal, its row in the process table, and the temporary files of
     /// the tree that it is the root of. Its pid is never reused. Refused if the process is in a
@@ -559,6 +574,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
         (**self).last_checkpoint()
+    }
+
+    fn labels(&self) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        (**self).labels()
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {

@@ -1,5 +1,6 @@
 //! Anthropic's models at Amazon Bedrock: the Messages API with the model in the path, signed
-//! requests (or a bearer token) and binary event streams.
+//! requests (or a bearer token) and binary event streams. Bodies and events are encoded and decoded
+//! by the codec of the Messages API itself (`anthropic.rs`).
 //!
 //! Bedrock does not cache a conversation by itself: what is cached are tools, system prompt and the
 //! parts that forks share. It counts no tokens in this format, so counts are estimates.

@@ -3,6 +3,9 @@
 //! A program may name a server, and a variable that holds a key; the host checks that the user
 //! permits both. The key that the environment holds for a provider is sent only to the provider's
 //! own server, or to the server that the environment names, never to a server that a program names.
+//!
+//! The model of a program is a `Client` (`wire/client.rs`), which `wire/builder.rs` builds from the
+//! program's `[model]` section and the environment.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -15,7 +15,7 @@
 //! from = "results"          # results (default) | input | system | last | all
 //! since = "start"           # start (default) | prompt: ignores everything before the fork or the last input
 //! take = "last"             # last (default) | first | all: a list; with unique = true without repetitions
-//! default = { fd = "none" } # where nothing is found; without it the variable is undefined
+//! default = { fd = "none" } # where nothing is found; without it the variable is undefined (take = "all": an empty list)
 //!
 //! [[turn]]
 //! name = "look"

@@ -3,6 +3,9 @@
 //!
 //! Vertex does not cache a conversation with a model of Anthropic by itself: what is cached are
 //! tools, system prompt and the parts that forks share.
+//!
+//! Both codecs encode and decode by the codec of the maker's own API (`anthropic.rs`, `gemini.rs`).
+//! What differs is the address (`location.rs`) and how a request is authenticated (`token.rs`).
 
 mod location;
 mod token;

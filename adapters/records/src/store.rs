@@ -37,6 +37,14 @@ pub(crate) fn checkpoint_stream(id: CheckpointId) -> Stream {
     }
 }
 
+/// The stream of a label.
+pub(crate) fn label_stream(number: u64) -> Stream {
+    Stream {
+        kind: StreamKind::Label,
+        id: number,
+    }
+}
+
 /// A stream of a process.
 pub(crate) fn stream(kind: StreamKind, pid: Pid) -> Stream {
     Stream { kind, id: pid.0 }
@@ -489,6 +497,16 @@ impl<L: RecordLog> Store for RecordStore<L> {
         let record = self.log.latest(LAST_CHECKPOINT, 0)?;
         let codec = self.codec()?;
         record.map_or(Ok(0), |record| codec.value(LAST_CHECKPOINT, &record))
+    }
+
+    fn labels(&self) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        let records = self.log.read_kind(StreamKind::Label)?;
+        let codec = self.codec()?;
+        let decode = |(number, record)| {
+            let payload = codec.payload(label_stream(number), &record)?;
+            Ok((number, payload.into()))
+        };
+        records.into_iter().map(decode).collect()
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {

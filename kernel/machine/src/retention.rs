@@ -298,7 +298,7 @@ fn root(parents: &BTreeMap<Pid, Option<Pid>>, pid: Pid) -> Pid {
 mod tests {
     use dormouse_proto::checkpoint::{Member, Scope};
     use dormouse_proto::id::CommitNumber;
-    use dormouse_proto::process::{BranchOrigin, Exit, ExitStatus, Origin, Waiting};
+    use dormouse_proto::process::{BranchOrigin, Exit, ExitStatus, Origin};
 
     use super::*;
 
@@ -320,16 +320,9 @@ mod tests {
 
     fn row(pid: u64, parent: Option<u64>, has_ended: Option<()>) -> ProcessRow {
         ProcessRow {
-            pid: Pid(pid),
             parent: parent.map(Pid),
-            program: "p".into(),
-            name: None,
-            origin: Origin::Started,
-            branched_from: None,
             exit: has_ended.map(|()| Exit::new(ExitStatus::Done, "")),
-            waiting: Waiting::Nothing,
-            reopenings: 0,
-            is_paused: false,
+            ..ProcessRow::started(Pid(pid), "p")
         }
     }
 

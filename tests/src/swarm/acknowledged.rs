@@ -38,6 +38,7 @@ impl Line {
             | Event::CallHeld { .. }
             | Event::HeldCallAnswered { .. }
             | Event::LimitReached { .. }
+            | Event::LabelReached { .. }
             | Event::LimitRaised { .. }
             | Event::TurnEnded { .. }
             | Event::Hibernated { .. }

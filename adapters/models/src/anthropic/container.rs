@@ -2,9 +2,10 @@
 //!
 //! A reply names its container and says until when it lives. Later requests name it again, so that
 //! files and variables are still there; a request that answers a call which code in the container
-//! made is refused without it. The reply's name is kept as a note in its blocks, so it is stored
-//! with the conversation, and a fork or a restored process continues in the same container. A
-//! compaction moves the latest note into the summary.
+//! made is refused without it. The name is kept in the reply as a *note*: an opaque block that this
+//! crate adds, which is stored with the conversation and sent to no provider ([`Raw::note`]). So a
+//! fork or a restored process continues in the same container. A compaction moves the latest note
+//! into the summary.
 //!
 //! Requests name it after the messages: it changes from reply to reply, and what comes before the
 //! messages may not (HIST-1).

@@ -9,6 +9,9 @@
 //!   one is on the first block that is not shared. For the conversation, a field at the top of the
 //!   request asks for automatic caching: the provider itself then sets a breakpoint after the last
 //!   block. That makes four at most, which is the limit of the provider.
+//!
+//! `wire/request_body.rs` joins the head, the messages and the tail that are encoded here. It also
+//! says which message begins with a breakpoint ([`MessageContext`]).
 
 use std::time::SystemTime;
 

@@ -3,7 +3,8 @@
 //!
 //! A delta extends the block that it names: text fields are appended to, other fields are replaced.
 //! That also holds for deltas of unknown types, so a block of a new type is still decoded
-//! completely. A signature arrives whole.
+//! completely. The signature of a thinking block arrives whole, and replaces the field. A [`Delta`]
+//! is something else: what those who watch the reply are told.
 //!
 //! Compatible servers report blocks, the stop reason and counts in `message_start` too, or only
 //! there. What a later event reports takes precedence.

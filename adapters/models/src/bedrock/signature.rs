@@ -1,4 +1,5 @@
-//! Signs requests with credentials of AWS (Signature Version 4).
+//! Signs requests with credentials of AWS (Signature Version 4). A [`Signer`] is what adds the
+//! headers that authenticate each request of a client.
 
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};

@@ -1,5 +1,5 @@
 //! The sources that a reply cites: in the annotations of its message, or, as Perplexity sends them,
-//! next to its choices.
+//! next to its choices. [`Sources`] appends them to the text of the reply, as a list.
 
 use serde_json::Value;
 

@@ -10,7 +10,8 @@
 //! a message that has one is kept in a repaired form ([`repaired_message`]), in which all fields
 //! that are not replaced keep their bytes ([`Fields`]). A call without an id gets one that is
 //! derived from the reply and its [`Origin`], the id and time that the server gave it. The sources
-//! that the model quotes ([`Cited`]) become a block of their own, which is not sent back.
+//! that the reply cites ([`Cited`]) are appended to the text of its block as a list, which is not
+//! sent back, since the message itself is.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};

@@ -6,6 +6,8 @@
 //!   follow in a user message after all results, each after the name of its descriptor.
 //! * A tool result has no error flag: the text of an error begins with `Error:`.
 //! * No cache is requested: these servers cache equal prefixes by themselves.
+//!
+//! `wire/request_body.rs` joins the head, the messages and the tail that are encoded here.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role, text_of};

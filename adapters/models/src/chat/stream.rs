@@ -5,8 +5,9 @@
 //! the field. This also holds for unknown fields. Tool calls have rules of their own
 //! (`partial_calls`).
 //!
-//! Some servers send the message so far next to the deltas, or in their place. The last one counts
-//! for what no delta contained. Usage is read from each of the places that servers put it in.
+//! Some servers send the message so far next to the deltas, or in their place. The last of these
+//! messages gives the fields that no delta contained. Usage is read from each of the places that
+//! servers put it in. A [`Delta`] is something else: what those who watch the reply are told.
 
 mod partial_calls;
 mod partial_object;

@@ -105,10 +105,12 @@ pub(super) fn decode_reply(json: &str) -> Result<Reply, ModelError> {
     build_reply(&parts, &end, body.usage_metadata.unwrap_or_default().into())
 }
 
-/// Why the model stopped, and the id of the response.
+/// What a response says next to its parts.
 #[derive(Clone, Debug)]
 pub(super) struct ReplyEnd {
+    /// Why the model stopped: a word of the provider.
     pub(super) reason: String,
+    /// The provider's explanation of the reason.
     pub(super) message: Option<String>,
     pub(super) response_id: Option<String>,
     pub(super) metadata: Metadata,
@@ -143,6 +145,7 @@ pub(super) fn build_reply(
         _ => IncompleteCall::Kept,
     };
     let response_id = end.response_id.as_deref().unwrap_or_default();
+    // These are parts still, in which each call is whole.
     let blocks = partial_calls::join(parts, incomplete)?;
     let blocks = blocks
         .iter()

@@ -10,6 +10,8 @@
 //!   accepts this order.
 //! * No cache is requested: the provider caches by itself. A program may set `cachedContent` among
 //!   its parameters.
+//!
+//! `wire/request_body.rs` joins the head, the messages and the tail that are encoded here.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Message, Role};

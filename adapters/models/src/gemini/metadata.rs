@@ -1,8 +1,9 @@
 //! What a response of the Gemini API says next to its parts: which searches the provider made,
 //! which pages it read, and which sources the text rests on.
 //!
-//! It is kept with the last text of the reply, and is not sent back, since it is not part of the
-//! conversation.
+//! It is kept as two further fields in the part of the last text of the reply
+//! ([`GEMINI_METADATA`]). [`without`] removes them before the part is sent back, since they are not
+//! part of the conversation.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::server_tool::GEMINI_METADATA;

@@ -1,4 +1,6 @@
-//! Writes the requests and replies of models to a file.
+//! Writes the requests and replies of models to a file, in the format that the head of
+//! `recording.rs` describes: a *part* is the system prompt, the tools or one message of a request,
+//! and is written once.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

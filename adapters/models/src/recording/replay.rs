@@ -1,4 +1,6 @@
-//! Replays a recording: answers requests with the recorded replies, offline.
+//! Replays a recording: answers requests with the recorded replies, offline. The head of
+//! `recording.rs` describes the format: a request is the list of its *parts* (the system prompt, the
+//! tools, each message), and equal parts have one number.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;

@@ -6,6 +6,9 @@
 //! * A function output has no error flag: the text of an error begins with `Error:`.
 //! * No cache is requested: the provider caches equal prefixes by itself. A program may set
 //!   `prompt_cache_key` among its parameters.
+//!
+//! `wire/request_body.rs` joins the head, the items of all messages and the tail that are encoded
+//! here.
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role};

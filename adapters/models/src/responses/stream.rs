@@ -1,8 +1,8 @@
 //! Decodes streamed replies of the Responses API: joins the events into the reply that a complete
 //! response would contain.
 //!
-//! Events report each item in several places, which `items` combines. Deltas are also reported to
-//! the observers of the reply.
+//! Events report each item in several places, which `items.rs` combines. The texts of deltas are
+//! also reported, as a [`Delta`], to those who watch the reply.
 
 mod items;
 

@@ -100,7 +100,8 @@ impl Capture {
         })
     }
 
-    /// The value in this conversation; `None` if nothing matches and there is no default.
+    /// The value in this conversation. If nothing matches, the default; without one, `None`, or an
+    /// empty list if all matches are taken.
     pub(crate) fn value(&self, history: &History<'_>) -> Option<Value> {
         let texts = history.texts(self.from, self.since);
         let mut matches = texts

@@ -1,5 +1,5 @@
-//! The conditions under which a turn of a script gives the reply. All conditions of the turn must
-//! hold.
+//! The conditions under which a turn of a script gives the reply: the keys `when.…`, which the head
+//! of `scripted.rs` explains. All conditions of the turn must hold.
 
 use minijinja::Value;
 use regex::Regex;

@@ -206,8 +206,8 @@ fn goto_message(text: &str) -> Option<String> {
     Some(message).filter(|_| !rest.contains('<'))
 }
 
-/// The prompt of a forked child. The result of the tool `fork`, or of `explore`, contains the number of the child,
-/// and the call contains the prompts of all children.
+/// The prompt of a forked child. The result of the tool `fork`, or of `explore`, contains the number
+/// of the child, and the call contains the prompts of all children.
 fn fork_prompt<'a>((tool, args): (&str, &str), answer: &'a str) -> Option<Cow<'a, str>> {
     #[derive(Deserialize)]
     struct Fork {

@@ -1,4 +1,4 @@
-//! Parses and checks the script file.
+//! Parses and checks the script file. The head of `scripted.rs` lists its keys.
 
 use std::time::Duration;
 

@@ -1,4 +1,8 @@
 //! Tokens of Google Cloud, from wherever its own tools find them.
+//!
+//! A token in `GOOGLE_OAUTH_ACCESS_TOKEN` is sent as any other key: `wire/builder.rs` reads it, and
+//! nothing here is used. Otherwise [`GoogleTokens`] is the [`Signer`] of the client: what adds the
+//! headers that authenticate each request. Here that is a bearer token, and no signature.
 
 use std::sync::Arc;
 
@@ -53,6 +57,8 @@ fn bearer(token: &str) -> Result<HeaderMap, ModelError> {
 }
 
 impl Signer for GoogleTokens {
+    // A server on this machine, such as a test server, may need no token: it gets one only if the
+    // environment names a service account.
     fn signs_for_this_machine(&self) -> bool {
         self.has_account
     }

@@ -1,4 +1,6 @@
-//! Builds a [`Client`].
+//! Builds a [`Client`]. What a format needs to reach its provider (addresses, headers, variables of
+//! the environment) is the [`Service`] of its codec. A [`Signer`] authenticates requests to a cloud
+//! where no key in a header does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,8 +184,8 @@ impl<C: Codec> Builder<C> {
         self.credential(Credential::ApiKey(key.into().trim().to_owned()))
     }
 
-    /// Sets a token, which is sent as `Authorization: Bearer` in place of a key. A blank token counts
-    /// as none.
+    /// Sets a token, which is sent as `Authorization: Bearer` in place of a key. A blank token
+    /// counts as none.
     #[must_use]
     pub fn auth_token(self, token: impl Into<String>) -> Self {
         self.credential(Credential::Token(token.into().trim().to_owned()))

@@ -1,4 +1,6 @@
-//! Ids of tool uses: converts the ids of one provider for another provider that would refuse them.
+//! Ids of tool uses: converts the ids of one provider for another provider that would refuse them
+//! ([`accepted_id`]), and gives the calls of a new reply ids that no other call of the conversation
+//! has ([`with_unique_ids`]).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -78,6 +80,7 @@ fn unused_id<C: Codec>(id: &str, known: &HashSet<Arc<str>>) -> Arc<str> {
         let numbered = format!("{id}_{number}");
         let new = match numbered.len() <= C::MAX_CALL_ID_CHARS {
             true => numbered.into(),
+            // No id has at most 0 characters, so that it is derived.
             false => Arc::from(&*accepted_id(&numbered, 0)),
         };
         if !known.contains(&new) {

@@ -1,4 +1,11 @@
 //! The HTTP client of a model: a codec and a server.
+//!
+//! A call goes through these files: `request_body.rs` assembles the body, a signer (`signing.rs`)
+//! may authenticate it, and `exchange.rs` notes what is sent and received, for errors. `body.rs`
+//! tells whether the response is a stream or JSON, `events.rs` reads the events of a stream, and the
+//! codec decodes. Then the reply is amended: ids of calls become unique (`call_ids.rs`), nulls that
+//! stand for absent arguments go (`strict_args.rs`), and files that it names are fetched
+//! (`files.rs`).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -44,8 +44,9 @@ pub struct MessageContext<'a> {
     /// The bytes of the media that the message references.
     pub media: &'a BTreeMap<FdId, Bytes>,
     /// The lifetime of the cache breakpoint on the first block of the message; `None` without a
-    /// breakpoint. A message has one if the messages before it are shared with other processes.
-    /// Formats without breakpoints ignore it.
+    /// breakpoint. A breakpoint is a mark that asks the provider to cache the request up to there.
+    /// A message has one if the messages before it are shared with other processes. Formats without
+    /// breakpoints ignore it.
     pub breakpoint: Option<CacheTtl>,
 }
 
@@ -54,7 +55,8 @@ pub struct MessageContext<'a> {
 pub struct Service {
     /// The name of the provider in debug output.
     pub name: &'static str,
-    /// The URL of its own server.
+    /// The URL of its own server. Empty for a cloud, whose URL depends on the region
+    /// ([`Codec::base_url`]).
     pub base_url: &'static str,
     /// The version of the API, between the base URL and the path.
     pub version: Version,
@@ -200,7 +202,7 @@ pub enum Completeness {
 
 /// Decodes a streamed reply, event by event.
 pub trait Decoder: Default + Send {
-    /// Decodes one event, and passes its deltas to `deltas`.
+    /// Decodes one event, and passes what is new to those who watch the reply (`deltas`).
     ///
     /// # Errors
     /// The event is not valid at this point, or the provider reports an error. The decoder cannot

@@ -1,8 +1,10 @@
 //! Files that a provider's tools made and that a reply only names: they are fetched from the
-//! provider, so that the process has them as it has images.
+//! provider, so that the process gets them as descriptors, as it gets images.
 //!
-//! A file is kept as a note in the reply, with its bytes or with the reason why they are not there.
-//! The reply is complete before, so a file that cannot be fetched is no failure of the call.
+//! A file is kept in the reply as a *note*, with its bytes or with the reason why they are not
+//! there. A note is an opaque block that this crate adds, which is stored with the conversation and
+//! sent to no provider ([`Raw::note`]). The reply is complete before, so a file that cannot be
+//! fetched is no failure of the call.
 
 use std::time::Duration;
 

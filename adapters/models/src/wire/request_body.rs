@@ -1,5 +1,6 @@
-//! The body of a request. It consists of pieces that are shared with other requests. While the body
-//! is sent, only a few small pieces at a time are copied.
+//! The body of a request: head, messages and tail, which the codec encodes. The messages are pieces
+//! that are shared with other requests (`message_cache.rs`). While the body is sent, only a few
+//! small pieces at a time are copied.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -15,9 +16,10 @@ use super::codec::{Codec, MessageContext, Purpose};
 use super::media;
 use super::message_cache::{MessageCache, MessageKey};
 
-/// The most forks with a cache breakpoint after the part of the conversation that they share: the
-/// first forks, from which most processes descend. Providers accept four breakpoints, and two are
-/// needed elsewhere. A fork never gains or loses its breakpoint (FORK-2).
+/// The most forks with a cache breakpoint (a mark up to which the provider is asked to cache) after
+/// the part of the conversation that they share: the first forks, from which most processes descend.
+/// Providers accept four breakpoints, and two are needed elsewhere (`anthropic/encode.rs`). A fork
+/// never gains or loses its breakpoint (FORK-2).
 const MAX_FORKS: usize = 2;
 
 /// Small pieces are joined up to this size, since each frame may cost a system call.

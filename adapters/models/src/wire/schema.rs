@@ -1,4 +1,9 @@
 //! Prepares the JSON schemas of tools for requests.
+//!
+//! A tool is *strict* if the provider has to make the model's arguments valid against the schema. A
+//! provider takes only schemas of a restricted kind for that: here a schema is changed into that
+//! kind, `strict_schema.rs` says for which schemas this is possible, and `strict_args.rs` removes the
+//! nulls that the change lets into arguments.
 
 use dormouse_proto::model::ModelError;
 use dormouse_proto::provider_tools::ToolForm;

@@ -1,16 +1,17 @@
 //! Removes the nulls by which a model leaves out parameters of a strict tool.
 //!
-//! A strict schema of OpenAI requires every parameter. A parameter that is optional in the tool's own
-//! schema is therefore sent as one that may be null ([`schema`](super::schema)), and the model writes
-//! null to leave it out. The tool must not see that null, which its own schema does not permit.
+//! The provider of a strict tool makes the arguments valid against a strict schema, and a strict
+//! schema of OpenAI requires every parameter. A parameter that is optional in the tool's own schema
+//! is therefore sent as one that may be null ([`schema`](super::schema)), and the model writes null
+//! to leave it out. The tool must not see that null, which its own schema does not permit.
 
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, Request};
 use serde_json::Value;
 
 /// The reply without the nulls that stand for absent parameters of strict tools. The provider's own
-/// form of a call (its `raw`) is kept, because the provider must get back what it sent. Costs a pass
-/// over the arguments of strict tools.
+/// form of a call (its `raw`) is kept, because the provider must get back what it sent. Costs a
+/// pass over the arguments of strict tools.
 pub(crate) fn without_placeholder_nulls(request: &Request, mut reply: Reply) -> Reply {
     for block in &mut reply.blocks {
         let Block::ToolUse { name, args, .. } = block else {

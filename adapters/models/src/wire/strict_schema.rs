@@ -1,6 +1,6 @@
-//! Whether the strict mode of a provider can express a schema, after it was made strict
-//! ([`schema`](super::schema)). A provider refuses a request with a strict schema that it cannot
-//! express.
+//! Whether the strict mode of a provider, in which it makes the model's arguments valid against the
+//! schema, can express a schema after that was made strict ([`schema`](super::schema)). A provider
+//! refuses a request with a strict schema that it cannot express.
 //!
 //! What a provider accepts has grown over time. Keywords are listed here that all its models with
 //! strict tools accept, and a schema with any other keyword is not expressible.
@@ -134,8 +134,8 @@ impl Walk {
         }
     }
 
-    /// In a strict schema of OpenAI, null stands for an absent property. In an alternative, it could
-    /// not be told from a null that is meant.
+    /// In a strict schema of OpenAI, null stands for an absent property. In an alternative, it
+    /// could not be told from a null that is meant.
     fn accepts_alternatives(&mut self, fields: &Map<String, Value>, level: usize) -> bool {
         let alternatives = fields.get("anyOf").and_then(Value::as_array);
         let dialect = self.dialect;

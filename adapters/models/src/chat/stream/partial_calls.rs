@@ -180,7 +180,8 @@ impl Part {
 }
 
 impl Call {
-    /// Whether a part at the position of this call, with another id, begins a new call.
+    /// Whether a part that its index assigns to this call, or its place after this call, begins a
+    /// new call. A part with the id of this call never gets here.
     fn ends_before(&self, part: &Part) -> bool {
         let has_other_id = !self.id.is_empty() && !part.id.is_empty();
         let repeats_name = part.name == self.function.text("name") && !part.has_arguments();
