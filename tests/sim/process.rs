@@ -264,7 +264,7 @@ impl World {
         let mut known = self.tampered_state(&running.state, &input);
         let mut decision = decide(known.as_ref().unwrap_or(&running.state), input.clone());
         self.charge(running, &decision);
-        if self.must_suspend(running, &input) {
+        if decision.begins_work() && self.must_suspend(running, &input) {
             // The decision has used the budget of a label up: it is made in a suspended process.
             if self.suspend(running)? == After::Ends {
                 return Ok(After::Ends);

@@ -172,12 +172,27 @@ impl Disk {
             .map_or(0, |journal| journal.facts.len() as u64)
     }
 
-    /// What a process had used when it began.
-    pub(crate) fn usage_at_birth(&self, pid: Pid) -> Result<Usage, Violation> {
-        let broken = |what: &str| Violation::of("DUR-2", format!("the birth of {pid}: {what}"));
-        let journal = self.journals.get(&pid).ok_or_else(|| broken("none"))?;
-        let image = codec::decode::<dormouse_proto::record::Image<ContentRef>>(&journal.image);
-        Ok(image.map_err(|error| broken(&error.to_string()))?.usage)
+    /// What a process has used since it began, as the facts of its journal say: the account of a
+    /// child that is opened again begins at zero.
+    pub(crate) fn used_since_birth(
+        &self,
+        programs: &Programs,
+        pid: Pid,
+    ) -> Result<Usage, Violation> {
+        let broken = |what: String| Violation::of("DUR-2", format!("the journal of {pid}: {what}"));
+        let (mut state, _) = self.read(programs, pid, Some(0), From::Birth, None)?;
+        let mut used = Usage::default();
+        for fact in &self.journals[&pid].facts {
+            let fact = codec::decode::<dormouse_proto::record::Fact<ContentRef>>(fact);
+            let fact = fact.map_err(|error| broken(error.to_string()))?;
+            let before = state.usage();
+            evolve(
+                &mut state,
+                &fact.try_map(&mut |reference| self.content(reference))?,
+            );
+            used += state.usage().saturating_sub(before);
+        }
+        Ok(used)
     }
 
     pub(crate) fn content(&self, reference: ContentRef) -> Result<Content, Violation> {

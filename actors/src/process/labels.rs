@@ -1,9 +1,9 @@
 //! Decisions of a process whose tree has labels: before each one it is looked whether the budget of a
 //! label is used up, by any tree. If so, the process is suspended first, so that nothing begins.
 //!
-//! What a decision used is counted before it is accepted. If that uses a budget up, the decision is
-//! made again in the suspended process: so no model call follows the reply that used it up
-//! (LABEL-1). A decision is pure, and can be made twice.
+//! What a decision used is counted before it is accepted. If that uses a budget up and the decision
+//! begins something, it is made again in the suspended process: so no model call follows the reply
+//! that used it up (LABEL-1). A decision is pure, and can be made twice.
 
 use dormouse_kernel::labels::{ExhaustedLabel, LabelChange};
 use dormouse_kernel::process::{Decision, Input, Signal, decide};
@@ -42,7 +42,8 @@ impl RunningProcess {
             return (decision, None);
         }
         self.context.labels.charge(&self.labels, usage);
-        let decision = match self.suspend_if_exhausted(&input) {
+        // The end of a turn is no beginning: its reply is not kept back.
+        let decision = match decision.begins_work() && self.suspend_if_exhausted(&input) {
             true => decide(self, input),
             false => decision,
         };

@@ -11,7 +11,6 @@ use dormouse_proto::record::{CallFact, codec};
 
 use super::{Held, ensure};
 use crate::process::Running;
-use crate::store::From;
 use crate::supervisor::table::Run;
 use crate::world::World;
 
@@ -53,11 +52,9 @@ impl World {
             if labels.is_empty() {
                 continue;
             }
-            let disk = &self.store.disk;
-            let (state, _) = disk.read(&self.programs, pid, None, From::Snapshot, self.defect)?;
-            let of_life = state.usage().saturating_sub(disk.usage_at_birth(pid)?);
+            let of_process = self.store.disk.used_since_birth(&self.programs, pid)?;
             for label in labels.iter() {
-                *used.entry(label.clone()).or_default() += of_life.output_tokens;
+                *used.entry(label.clone()).or_default() += of_process.output_tokens;
             }
         }
         for record in self.store.disk.labels.values() {
