@@ -9,9 +9,7 @@ use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::process::Waiting;
-use dormouse_proto::record::{
-    CallFact, Caller, DescriptorFact, Entry, MailFact, Phase, TurnFact,
-};
+use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Entry, MailFact, Phase, TurnFact};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
