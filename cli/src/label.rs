@@ -232,9 +232,12 @@ pub(crate) fn describe_used_up(status: &LabelStatus) -> String {
 
 /// Which label holds trees up, and how they go on, on standard error.
 pub(crate) fn print_how_to_go_on(status: &LabelStatus, store: Option<&Path>) {
+    let reached = status.reached.as_ref();
+    let reached = reached.map_or_else(|| describe_usage(status), ToString::to_string);
     print_stderr(&format!(
-        "the label {} has used up its budget: its trees go on then",
-        one_line(&describe_used_up(status))
+        "the label {} has used up its budget ({reached}): its trees go on at {}",
+        one_line(&status.label.to_string()),
+        format_time(status.until_ms)
     ));
     let Some(store) = store.map(Path::display) else {
         return;
