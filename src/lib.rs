@@ -100,6 +100,7 @@ pub use dormouse_content as content;
 #[doc(inline)]
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, ReachedLimit};
+pub use dormouse_kernel::labels::LabelStatus;
 pub use dormouse_kernel::process::{AnswerError, Question, Verdict};
 pub use dormouse_kernel::race::{Judgement, RacePolicy};
 pub use dormouse_macros::tool;
@@ -128,7 +129,7 @@ pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Paused, Price, RaiseSource};
 #[doc(inline)]
 pub use dormouse_proto::{
-    alarm, checkpoint, command, descriptor, effect, file, id, mail, message, model, process,
+    alarm, checkpoint, command, descriptor, effect, file, id, label, mail, message, model, process,
     provider_tools, record, server, server_tool, shown, tool, user_input,
 };
 /// Your own store, on top of any log of records.

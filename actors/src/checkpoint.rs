@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_content::Content;
+use dormouse_kernel::labels::LabelChange;
 use dormouse_kernel::process::{Fact, Image};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
@@ -39,6 +40,7 @@ use crate::checkpoint_guard::{CheckpointGuard, CheckpointsInUse};
 use crate::content_cache::ContentCache;
 use crate::durability::Durability;
 use crate::error::{KernelError, StoreFailure};
+use crate::labels::Labels;
 use crate::ports::{OwnerToken, StoreError, SyncLevel};
 use crate::store_handle::StoreHandle;
 
@@ -97,6 +99,9 @@ pub(crate) enum LogRecord {
     VerdictGiven,
     /// A content that no other record refers to yet.
     Content(Content),
+    /// A change of the records of labels: of the usage in the facts of the same append, or of a
+    /// budget. A commit writes each record once, after all of its changes.
+    Label(LabelChange),
 }
 
 /// A checkpoint to create. It covers everything that was appended before it.
@@ -213,6 +218,7 @@ pub(crate) struct CheckpointActor;
 pub(crate) struct JournalWriter {
     store: Option<(StoreHandle, OwnerToken)>,
     content_cache: Arc<ContentCache>,
+    labels: Arc<Labels>,
     durability: Durability,
     /// The highest checkpoint number that was assigned so far.
     last_checkpoint_id: u64,
@@ -239,18 +245,20 @@ impl Actor for CheckpointActor {
         Option<(StoreHandle, OwnerToken)>,
         u64,
         Arc<ContentCache>,
+        Arc<Labels>,
         Durability,
     );
 
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        (store, last_checkpoint_id, content_cache, durability): Self::Arguments,
+        (store, last_checkpoint_id, content_cache, labels, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         Ok(JournalWriter {
             store,
             last_checkpoint_id,
             content_cache,
+            labels,
             durability,
             queue: Vec::new(),
             is_committing: false,
@@ -403,8 +411,10 @@ impl JournalWriter {
         self.is_committing = true;
         self.is_sync_due = false;
         let content_cache = self.content_cache.clone();
+        let labels = self.labels.clone();
         tokio::task::spawn_blocking(move || {
-            let (commit_result, contents) = commit_batch(&*store, owner, batch, sync_level);
+            let (commit_result, contents) =
+                commit_batch((&*store, owner), &labels, batch, sync_level);
             // The store handle is released before the acknowledgement, so that a caller that waits
             // for it can reopen the store.
             drop(store);

@@ -23,6 +23,7 @@ use crate::checkpoint_guard::CheckpointsInUse;
 use crate::content_cache::ContentCache;
 use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
+use crate::labels::Labels;
 use crate::permits::PermitQueues;
 use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolError, ToolServers};
 use crate::process::tool_call::ToolRun;
@@ -59,6 +60,8 @@ pub(crate) struct KernelContext {
     /// `None` after shutdown. Dropping the sender ends every event stream, even if handles still
     /// exist.
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
+    /// The budgets of labels, and what was used of them.
+    pub(crate) labels: Arc<Labels>,
     pub(crate) model_permits: PermitQueues,
     pub(crate) limits: Limits,
     /// The inventory of the last garbage collection. A running collection holds the lock.

@@ -4,6 +4,7 @@
 //! power loss loses data, it loses the end of the log, for all processes alike; everything before
 //! that end is complete and consistent.
 
+use dormouse_kernel::labels::LabelChange;
 use dormouse_kernel::process::Fact;
 use dormouse_proto::budget::Change;
 use dormouse_proto::record::{
@@ -63,10 +64,12 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
         | LogRecord::Reopened { .. }
         | LogRecord::Checkpoint { .. }
         | LogRecord::CheckpointDropped { .. }
+        | LogRecord::Label(LabelChange::BudgetSet { .. })
         | LogRecord::VerdictGiven => true,
         LogRecord::Snapshot { .. }
         | LogRecord::Waiting { .. }
         | LogRecord::TempFile { .. }
+        | LogRecord::Label(LabelChange::Used { .. })
         | LogRecord::Content(_) => false,
         LogRecord::Facts { facts, .. } => facts.iter().any(|fact| match fact {
             Fact::Mail(MailFact::Queued { .. })

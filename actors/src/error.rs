@@ -7,6 +7,7 @@ use dormouse_kernel::program::MissingPrice;
 use dormouse_proto::alarm::{AlarmId, MAX_NOTE_CHARS};
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CheckpointId, Pid, ProcessCallId};
+use dormouse_proto::label::LabelError;
 use dormouse_proto::model::ModelError;
 use dormouse_proto::process::ResultError;
 use tokio::task::JoinError;
@@ -29,6 +30,9 @@ pub enum KernelError {
     /// A name cannot be assigned.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// A text is not a label, or a budget of a label is not valid.
+    #[error(transparent)]
+    Label(#[from] LabelError),
     /// The process exists but cannot serve the request now.
     #[error(transparent)]
     Process(#[from] ProcessError),

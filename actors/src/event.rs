@@ -10,6 +10,7 @@ use dormouse_kernel::table::Table;
 use dormouse_proto::alarm::Alarm;
 use dormouse_proto::budget::{Budget, Paused, RaiseSource};
 use dormouse_proto::id::{FactNumber, FdId, Pid, ProcessCallId};
+use dormouse_proto::label::Label;
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
 use dormouse_proto::record::{self, ContentRef, Entry, OutputTotals, Phase, Speculation};
@@ -137,6 +138,19 @@ pub enum Event {
         /// The limit.
         paused: Paused,
     },
+    /// A process begins nothing, since all trees with a label of its tree together have used up the
+    /// budget of the label. It goes on when the next period begins, or the budget is raised
+    /// ([`Kernel::set_label_budget`](crate::handle::Kernel::set_label_budget)).
+    LabelReached {
+        /// The process.
+        pid: Pid,
+        /// The label.
+        label: Label,
+        /// The amount that is used up, with the usage and the limit.
+        reached: Paused,
+        /// When the next period begins: milliseconds since the epoch, UTC.
+        until_ms: u64,
+    },
     /// Limits of a process were raised.
     LimitRaised {
         /// The process.
@@ -201,6 +215,7 @@ impl Event {
             | Self::Retrying { pid, .. }
             | Self::ModelSwitched { pid, .. }
             | Self::LimitReached { pid, .. }
+            | Self::LabelReached { pid, .. }
             | Self::LimitRaised { pid, .. }
             | Self::TurnEnded { pid, .. }
             | Self::Hibernated { pid }
@@ -228,7 +243,8 @@ pub struct ProcessView {
     pub stopped: bool,
     /// The limit that the process is paused at. It begins nothing until the limit is raised.
     pub paused: Option<Paused>,
-    /// Whether a process above it is paused at a limit, so that it begins nothing either.
+    /// Whether a process above it is paused at a limit, or a label of its tree has used up its budget,
+    /// so that it begins nothing either.
     pub suspended: bool,
     /// Whether the process rests: nothing happens in it before it gets an input, an alarm is due, a
     /// person answers one of its calls, a child ends, its limits are raised, or it is continued.

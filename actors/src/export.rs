@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use dormouse_content::Content;
 use dormouse_kernel::export::{
@@ -283,6 +284,8 @@ impl ExportRequest {
         Ok(Member {
             row: ProcessRow {
                 exit: None,
+                // Labels name users and tenants of this store.
+                labels: Arc::default(),
                 ..row.clone()
             },
             at: loaded.last_fact,

@@ -15,6 +15,7 @@ mod history;
 mod host_call;
 mod import;
 mod kernel;
+mod labels;
 mod permission;
 mod process;
 mod race;

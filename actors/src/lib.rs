@@ -26,6 +26,7 @@ pub mod garbage;
 pub mod handle;
 mod held_call;
 mod import;
+mod labels;
 mod permits;
 pub mod ports;
 mod process;

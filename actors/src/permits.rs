@@ -1,5 +1,5 @@
 //! Permits for model calls: the tasks that wait for one, and the timer that ends a pause of a
-//! provider.
+//! provider, or a wait for the tokens of the last minute.
 //!
 //! [`dormouse_kernel::permits`] decides which request is next; this module delivers its decisions
 //! to the waiting tasks. A *ticket* is the number of a request, from its place in the queue until
@@ -7,14 +7,15 @@
 //! Dropping a permit returns it. Dropping the future that waits for a permit removes its ticket
 //! from the queue, even if the permit was granted at the same moment.
 //!
-//! Permits limit the calls in flight and nothing else: a process that waits for one receives
-//! messages and signals as usual.
+//! Permits limit calls and nothing else: a process that waits for one receives messages and signals
+//! as usual.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dormouse_kernel::permits::{PermitTicket, Permits, Requester};
+use dormouse_kernel::permits::{PermitTicket, Permits, Requester, TokenDemand};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -27,8 +28,9 @@ pub(crate) struct CallLimits {
     pub(crate) by_provider: BTreeMap<String, usize>,
 }
 
-/// A provider, and the base URL if a program names a server other than the default.
-type Server = (String, Option<String>);
+/// A provider, with the base URL and the variable of the key if a program names others than the
+/// provider's own.
+type Server = (String, Option<String>, Option<String>);
 
 /// The permit queues of all servers of all providers.
 pub(crate) struct PermitQueues {
@@ -45,7 +47,12 @@ impl PermitQueues {
     }
 
     /// The queue of a server. O(log n) in the number of servers.
-    pub(crate) fn queue(&self, provider: &str, base_url: Option<&str>) -> Arc<PermitQueue> {
+    pub(crate) fn queue(
+        &self,
+        provider: &str,
+        base_url: Option<&str>,
+        api_key_env: Option<&str>,
+    ) -> Arc<PermitQueue> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = || {
             self.limits
@@ -55,7 +62,11 @@ impl PermitQueues {
                 .unwrap_or(self.limits.default)
         };
         queues
-            .entry((provider.to_owned(), base_url.map(str::to_owned)))
+            .entry((
+                provider.to_owned(),
+                base_url.map(str::to_owned),
+                api_key_env.map(str::to_owned),
+            ))
             .or_insert_with(|| Arc::new(PermitQueue::new(limit())))
             .clone()
     }
@@ -73,8 +84,8 @@ struct QueueState {
     /// The senders that grant waiting tickets. A sender is removed when its ticket is granted or
     /// dropped.
     grant_senders: BTreeMap<PermitTicket, oneshot::Sender<()>>,
-    /// The task that ends the current pause.
-    timer: Option<AbortHandle>,
+    /// When the next permit may be granted although nothing changes, and the task that grants it.
+    timer: Option<(u64, AbortHandle)>,
 }
 
 /// The right to make one call, or a place in the queue for it. Dropping it returns the permit or
@@ -83,6 +94,15 @@ struct QueueState {
 pub(crate) struct Permit {
     queue: Arc<PermitQueue>,
     ticket: PermitTicket,
+    /// The tokens that the call used.
+    used: Option<u64>,
+}
+
+impl Permit {
+    /// Records the tokens that the call used.
+    pub(crate) fn set_used(&mut self, tokens: u64) {
+        self.used = Some(tokens);
+    }
 }
 
 impl PermitQueue {
@@ -99,10 +119,14 @@ impl PermitQueue {
     }
 
     /// Waits for a permit. Dropping the future leaves the queue.
-    pub(crate) async fn acquire(self: &Arc<Self>, requester: Requester) -> Permit {
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        requester: Requester,
+        demand: Option<TokenDemand>,
+    ) -> Permit {
         let (grant_sender, grant_receiver) = oneshot::channel();
         // The permit owns the ticket from the start, so that a cancelled wait returns the ticket.
-        let permit = self.enqueue(requester, grant_sender);
+        let permit = self.enqueue(requester, demand, grant_sender);
         grant_receiver
             .await
             .expect("the sender of a ticket is kept until it is granted");
@@ -112,16 +136,21 @@ impl PermitQueue {
     fn enqueue(
         self: &Arc<Self>,
         requester: Requester,
+        demand: Option<TokenDemand>,
         grant_sender: oneshot::Sender<()>,
     ) -> Permit {
         let ticket = self.change_and_grant(|state| {
-            let ticket = state.permits.enter(requester);
+            let ticket = match demand {
+                Some(demand) => state.permits.enter_limited(requester, demand),
+                None => state.permits.enter(requester),
+            };
             state.grant_senders.insert(ticket, grant_sender);
             ticket
         });
         Permit {
             queue: self.clone(),
             ticket,
+            used: None,
         }
     }
 
@@ -132,27 +161,11 @@ impl PermitQueue {
             .now_ms()
             .saturating_add(delay.as_millis() as u64)
             .saturating_add(1);
-        let mut state = self.lock();
-        state.permits.pause(until);
-        if state.timer.is_none() {
-            state.timer = Some(tokio::spawn(end_pauses(Arc::downgrade(self))).abort_handle());
-        }
+        self.change_and_grant(|state| state.permits.pause(until));
     }
 
-    /// Returns the end of the pause, if one is active. Otherwise grants the permits that are free.
-    fn end_pause(&self) -> Option<Instant> {
-        let now = self.now_ms();
-        self.change_and_grant(|state| {
-            let until = state.permits.paused_until(now);
-            if until.is_none() {
-                state.timer = None;
-            }
-            until.map(|until| self.start + Duration::from_millis(until))
-        })
-    }
-
-    /// Changes the queue, then grants every permit that the change made available.
-    fn change_and_grant<T>(&self, change: impl FnOnce(&mut QueueState) -> T) -> T {
+    /// Changes the queue, then grants every permit that is available.
+    fn change_and_grant<T>(self: &Arc<Self>, change: impl FnOnce(&mut QueueState) -> T) -> T {
         let now = self.now_ms();
         let mut state = self.lock();
         let changed = change(&mut state);
@@ -161,12 +174,30 @@ impl PermitQueue {
             .iter()
             .filter_map(|ticket| state.grant_senders.remove(ticket))
             .collect();
+        self.set_timer(&mut state, now);
         drop(state);
         // If a task stopped waiting in the meantime, dropping its ticket returns the permit.
         for grant_sender in taken_senders {
             let _ = grant_sender.send(());
         }
         changed
+    }
+
+    /// Sets the timer for the time at which the next permit may be granted, unless it is set.
+    fn set_timer(self: &Arc<Self>, state: &mut QueueState, now: u64) {
+        let wake = state.permits.wake_ms(now);
+        if state.timer.as_ref().map(|(at, _)| *at) == wake {
+            return;
+        }
+        if let Some((_, task)) = state.timer.take() {
+            task.abort();
+        }
+        // Without a runtime, no task waits for a permit any more.
+        if let (Some(wake), Ok(runtime)) = (wake, Handle::try_current()) {
+            let at = self.start + Duration::from_millis(wake);
+            let task = runtime.spawn(grant_at(Arc::downgrade(self), at));
+            state.timer = Some((wake, task.abort_handle()));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
@@ -178,18 +209,21 @@ impl PermitQueue {
     }
 }
 
-/// Sleeps until the pause is over, then resumes the queue.
-async fn end_pauses(queue: Weak<PermitQueue>) {
-    while let Some(until) = queue.upgrade().and_then(|queue| queue.end_pause()) {
-        tokio::time::sleep_until(until).await;
+/// Sleeps until that time, then grants the permits that are available.
+async fn grant_at(queue: Weak<PermitQueue>, at: Instant) {
+    tokio::time::sleep_until(at).await;
+    if let Some(queue) = queue.upgrade() {
+        queue.change_and_grant(|state| state.timer = None);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let ticket = self.ticket;
+        let (ticket, used) = (self.ticket, self.used);
+        let now = self.queue.now_ms();
         self.queue.change_and_grant(|state| {
             state.grant_senders.remove(&ticket);
+            state.permits.end_call(ticket, used, now);
             state.permits.leave(ticket);
         });
     }
@@ -197,7 +231,7 @@ impl Drop for Permit {
 
 impl Drop for PermitQueue {
     fn drop(&mut self) {
-        if let Some(timer) = self.lock().timer.take() {
+        if let Some((_, timer)) = self.lock().timer.take() {
             timer.abort();
         }
     }
@@ -234,10 +268,10 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_wait_leaves_no_ticket_even_if_it_was_just_granted() {
         let queue = queue(1);
-        let held = queue.acquire(requester(1)).await;
+        let held = queue.acquire(requester(1), None).await;
         let (mut first, mut second) = (
-            Box::pin(queue.acquire(requester(2))),
-            Box::pin(queue.acquire(requester(3))),
+            Box::pin(queue.acquire(requester(2), None)),
+            Box::pin(queue.acquire(requester(3), None)),
         );
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
         assert_eq!(counts(&queue), (1, 2, 2));
@@ -260,7 +294,7 @@ mod tests {
         queue.pause(Duration::from_secs(10));
         queue.pause(Duration::from_secs(30));
         queue.pause(Duration::from_secs(5));
-        drop(queue.acquire(requester(1)).await);
+        drop(queue.acquire(requester(1), None).await);
         let waited = start.elapsed();
         assert!(
             waited >= Duration::from_secs(30) && waited < Duration::from_secs(31),
@@ -268,11 +302,34 @@ mod tests {
         );
         assert!(queue.lock().timer.is_none());
         queue.pause(Duration::from_secs(1));
-        drop(queue.acquire(requester(1)).await);
+        drop(queue.acquire(requester(1), None).await);
         assert!(
             start.elapsed() > waited,
             "a further pause has a timer of its own"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_for_the_tokens_of_the_last_minute() {
+        let queue = queue(4);
+        let start = Instant::now();
+        let demand = |tokens| {
+            Some(TokenDemand {
+                tokens,
+                per_minute: 100,
+            })
+        };
+        let mut first = queue.acquire(requester(1), demand(50)).await;
+        first.set_used(80);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        drop(first);
+        let small = queue.acquire(requester(2), demand(20)).await;
+        assert_eq!(start.elapsed(), Duration::from_secs(5));
+        drop(small);
+        let waiting = Box::pin(queue.acquire(requester(3), demand(60)));
+        drop(waiting.await);
+        assert_eq!(start.elapsed(), Duration::from_secs(65));
+        assert!(queue.lock().timer.is_none());
     }
 
     #[test]
@@ -283,14 +340,14 @@ mod tests {
             by_provider,
         });
         for (provider, limit) in [("anthropic", 2), ("scripted", 1)] {
-            let queue = queues.queue(provider, None);
+            let queue = queues.queue(provider, None, None);
             let waits: Vec<_> = (0..3)
-                .map(|_| queue.enqueue(requester(1), oneshot::channel().0))
+                .map(|_| queue.enqueue(requester(1), None, oneshot::channel().0))
                 .collect();
             assert_eq!(counts(&queue), (limit, 3 - limit, 3 - limit), "{provider}");
             drop(waits);
             assert_eq!(
-                counts(&queues.queue(provider, None)),
+                counts(&queues.queue(provider, None, None)),
                 (0, 0, 0),
                 "a second lookup returns the same queue"
             );

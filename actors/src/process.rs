@@ -22,6 +22,7 @@ mod effects;
 mod fetch;
 mod hibernation;
 mod incoming_reads;
+mod labels;
 mod model_call;
 mod read;
 mod send_message;
@@ -39,9 +40,10 @@ use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{
-    Child, Completion, Decision, Fact, Input, PlacedArrival, State, decide,
+    Child, Completion, Decision, Fact, Input, PlacedArrival, State,
 };
 use dormouse_proto::id::{CallId, FactNumber, Pid};
+use dormouse_proto::label::Label;
 use dormouse_proto::process::Waiting;
 use dormouse_proto::record::CallFact;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -104,6 +106,8 @@ pub(crate) struct ProcessArgs {
     pub(crate) state: State,
     /// The root process of the tree.
     pub(crate) root: Pid,
+    /// The labels of the tree.
+    pub(crate) labels: Arc<[Label]>,
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the latest snapshot.
     pub(crate) journal_tail: JournalTail,
@@ -125,6 +129,8 @@ pub(crate) struct RunningProcess {
     myself: ActorRef<ProcessMessage>,
     state: State,
     root: Pid,
+    /// The labels of the tree.
+    labels: Arc<[Label]>,
     /// The last fact, durable or not.
     last_fact: FactNumber,
     /// The size of the journal after the latest snapshot. For facts that are not durable yet only
@@ -172,6 +178,7 @@ impl Actor for ProcessActor {
             supervisor,
             state,
             root,
+            labels,
             last_fact,
             journal_tail,
             stored_wait,
@@ -185,6 +192,7 @@ impl Actor for ProcessActor {
             myself,
             state,
             root,
+            labels,
             last_fact,
             journal_tail,
             view,
@@ -264,6 +272,9 @@ impl RunningProcess {
     }
 
     fn handle_input(&mut self, delivery: Delivery) {
+        if self.is_kept_suspended(&delivery.input) {
+            return;
+        }
         let Delivery {
             input,
             mut inbox_slot,
@@ -302,7 +313,7 @@ impl RunningProcess {
             durable_reply => durable_reply,
         };
         let now_ms = now_ms();
-        let decision = decide(&self.state, input, now_ms).read_inline(read::INLINE_BYTES, now_ms);
+        let (decision, label_usage) = self.decide(input, now_ms);
         let Decision {
             facts,
             state,
@@ -333,7 +344,7 @@ impl RunningProcess {
             .turn_waiters
             .apply(&facts, first, &self.state, turn_request);
         self.persist(
-            (facts, reopening),
+            (facts, reopening, label_usage),
             effects,
             durable_reply,
             ended_turns,

@@ -15,6 +15,7 @@ mod commit_failure;
 mod entry;
 mod fork_release;
 mod hibernation;
+mod labels;
 mod local_ids;
 mod lookup;
 mod mail;
@@ -39,6 +40,7 @@ pub(crate) use self::branch::{
 };
 pub(crate) use self::entry::{WaitOutcome, child_slot};
 pub(crate) use self::hibernation::HibernationMessage;
+use self::labels::HeldByLabels;
 use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
 pub(crate) use self::mail::{MailMessage, ReachableProcesses, SendRequest};
@@ -109,6 +111,7 @@ pub(crate) struct Supervisor {
     reopenings: PendingReopenings,
     /// Decisions of the host about processes that are being loaded.
     waiting_records: Vec<RecordRequest>,
+    held_by_labels: HeldByLabels,
 }
 
 impl Actor for SupervisorActor {
@@ -133,6 +136,7 @@ impl Actor for SupervisorActor {
             isolated_trees: BTreeSet::new(),
             reopenings: PendingReopenings::new(),
             waiting_records: Vec::new(),
+            held_by_labels: HeldByLabels::default(),
         })
     }
 

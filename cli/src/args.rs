@@ -16,6 +16,7 @@ use crate::export::{Export, Import};
 use crate::fsck::Fsck;
 use crate::gc::Gc;
 use crate::history::{Checkpoints, Diff, Log};
+use crate::label::LabelArgs;
 use crate::mcp::Mcp;
 use crate::messages::Messages;
 use crate::models::Models;
@@ -39,7 +40,7 @@ use crate::store_key::Key;
     after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, \
          limit, refusal); 2 the command line or a program is wrong; 3 the store cannot be used; 4 \
          calls wait for a person (dormouse pending), or processes are paused at a limit (dormouse \
-         raise); 5 nothing is left to do before the next alarm; \
+         raise); 5 nothing is left to do before the next alarm, or before a label has a budget again; \
          129, 130, 143 stopped by SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. On a \
          terminal, characters that would control it, or reorder or hide text, are shown by signs \
          (␛, \\u{202e}); in a pipe or a file, an answer is exact, and JSON has them as \\u escapes \
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     Answer(AnswerCall),
     /// Raise limits of a process: one that is paused at a limit goes on when it is resumed.
     Raise(Raise),
+    /// Set, remove and list the budgets of labels, which all trees with a label share.
+    Label(LabelArgs),
     /// List the processes of a store.
     Ps(Ps),
     /// List the open alarms of a store: when its processes wake.

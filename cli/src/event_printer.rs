@@ -117,6 +117,15 @@ fn event_json(event: &Event) -> Value {
         Event::LimitReached { paused, .. } => json!({
             "event": "limit_reached", "pid": pid, "paused": paused_json(paused),
         }),
+        Event::LabelReached {
+            label,
+            reached,
+            until_ms,
+            ..
+        } => json!({
+            "event": "label_reached", "pid": pid, "label": label.to_string(),
+            "reached": paused_json(reached), "until_ms": until_ms,
+        }),
         Event::LimitRaised { by, source, .. } => json!({
             "event": "limit_raised", "pid": pid, "by": by.to_string(),
             "by_rule": *source == RaiseSource::Rule,

@@ -20,6 +20,7 @@ mod fsck;
 mod gc;
 mod history;
 mod kernel_setup;
+mod label;
 mod mcp;
 mod mcp_install;
 mod mcp_login;
@@ -88,6 +89,7 @@ async fn run_command() -> ExitCode {
         Command::Refuse(refuse) => approval::refuse(refuse).await,
         Command::Answer(answer) => approval::answer(answer).await,
         Command::Raise(raise) => raise::raise(raise).await,
+        Command::Label(label) => label::label(label).await,
         Command::Ps(ps) => ps::ps(ps).await,
         Command::Alarms(alarms) => alarms::alarms(alarms).await,
         Command::Gc(gc) => gc::gc(gc).await,

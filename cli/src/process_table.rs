@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use dormouse::id::Pid;
+use dormouse::label::Label;
 use dormouse::ports::StoreError;
 use dormouse::schedule::format_time;
 use dormouse::{Amount, Kernel, KernelError, Paused, ProcessInfo, ProcessView};
 use serde::Serialize;
 
 use crate::failure::store_error;
+use crate::label::{describe_used_up, find_used_up};
 use crate::terminal::one_line;
 
 /// One process of the table. As JSON, its fields are public: scripts read them.
@@ -46,6 +49,12 @@ pub(crate) struct ProcessLine {
     /// As people read it.
     #[serde(skip)]
     paused_at: Option<String>,
+    /// The labels of its tree.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    labels: Vec<String>,
+    /// The label that it waits for, with the limit that is reached and the end of the period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for_label: Option<String>,
     /// In the currency of the price table; absent if the table has no price for its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<String>,
@@ -63,6 +72,7 @@ pub(crate) async fn process_lines(
     roots: &[Pid],
 ) -> Result<Vec<ProcessLine>, KernelError> {
     let processes = kernel.processes().await?;
+    let statuses = kernel.labels();
     let mut by_pid = BTreeMap::new();
     let mut children: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
     for info in &processes {
@@ -72,10 +82,14 @@ pub(crate) async fn process_lines(
         }
     }
     let mut lines = Vec::with_capacity(processes.len());
-    // A stack of processes whose lines are still to come. It is filled in reverse, so that the
-    // first child is popped first.
-    let mut stack: Vec<(usize, Pid)> = roots.iter().rev().map(|pid| (0, *pid)).collect();
-    while let Some((depth, pid)) = stack.pop() {
+    // A stack of processes whose lines are still to come, with the labels of their tree. It is
+    // filled in reverse, so that the first child is popped first.
+    let mut stack: Vec<(usize, Pid, Arc<[Label]>)> = roots
+        .iter()
+        .rev()
+        .map(|pid| (0, *pid, Arc::default()))
+        .collect();
+    while let Some((depth, pid, labels)) = stack.pop() {
         let Some(info) = by_pid.get(&pid) else {
             continue;
         };
@@ -83,10 +97,25 @@ pub(crate) async fn process_lines(
             Some(view) => Ok(ProcessView::clone(view)),
             None => kernel.inspect(pid).await,
         };
-        let status = status_word(&processes, info, view.as_ref().ok());
-        lines.push(ProcessLine::new(depth, info, status, view));
+        let labels = if depth == 0 {
+            info.row.labels.clone()
+        } else {
+            labels
+        };
+        let used_up = find_used_up(&statuses, &labels);
+        let used_up = used_up.filter(|_| view.as_ref().is_ok_and(|view| view.suspended));
+        let status = match used_up {
+            Some(_) if info.row.exit.is_none() && !info.row.is_paused => "suspended",
+            _ => status_word(&processes, info, view.as_ref().ok()),
+        };
+        let mut line = ProcessLine::new(depth, info, status, view);
+        line.waits_for_label = used_up.as_ref().map(describe_used_up);
+        lines.push(line);
         let children = children.get(&pid).into_iter().flatten();
-        stack.extend(children.rev().map(|child| (depth + 1, *child)));
+        let children = children
+            .rev()
+            .map(|child| (depth + 1, *child, labels.clone()));
+        stack.extend(children);
     }
     Ok(lines)
 }
@@ -190,6 +219,8 @@ impl ProcessLine {
             next_alarm_ms: view.and_then(|view| view.alarms.iter().map(|alarm| alarm.due_ms).min()),
             paused: paused.map(paused_json),
             paused_at: paused.map(ToString::to_string),
+            labels: info.row.labels.iter().map(ToString::to_string).collect(),
+            waits_for_label: None,
             cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),
             unreadable,
             is_acknowledged,
@@ -245,6 +276,12 @@ impl fmt::Display for ProcessLine {
         }
         if let Some(paused) = &self.paused_at {
             write!(f, "\n  paused: {paused}")?;
+        }
+        if !self.labels.is_empty() {
+            write!(f, "\n  labels: {}", one_line(&self.labels.join(", ")))?;
+        }
+        if let Some(label) = &self.waits_for_label {
+            write!(f, "\n  waits for label {}", one_line(label))?;
         }
         if let Some(next_alarm_ms) = self.next_alarm_ms {
             write!(f, "\n  next alarm: {}", format_time(next_alarm_ms))?;

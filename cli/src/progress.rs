@@ -106,6 +106,9 @@ fn describe_step(event: &Event) -> Option<String> {
         }
         Event::ServerQuestionClosed { id } => format!("question {id} of a tool server is closed"),
         Event::LimitReached { paused, .. } => format!("is paused: {paused}"),
+        Event::LabelReached { label, reached, .. } => {
+            format!("waits: the label {label} has used {reached}")
+        }
         Event::LimitRaised { by, source, .. } => match source {
             RaiseSource::Rule => format!("its limits are raised by budget.raise: {by}"),
             RaiseSource::Person => format!("its limits are raised: {by}"),

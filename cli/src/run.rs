@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::Kernel;
+use dormouse::label::{Label, labels_of_tree};
 use dormouse::model::ModelErrorKind;
 use dormouse::program::Program;
 use dormouse::user_input::{InputPart, USER_INPUT, UserInput};
@@ -28,6 +29,10 @@ pub(crate) struct Run {
     pub(crate) program: PathBuf,
     #[command(flatten)]
     pub(crate) input: Input,
+    /// A label of the run, such as user=anna; may be given several times. All trees of the store with
+    /// a label share its budget (dormouse label).
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) label: Vec<Label>,
     /// Keep the run in this folder, so that it survives a crash and can be resumed.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: Option<PathBuf>,
@@ -53,6 +58,7 @@ pub(crate) struct Input {
 
 /// Runs a program to its end.
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
+    labels_of_tree(args.label.clone()).map_err(|error| Failure::Usage(error.to_string()))?;
     let kernel = KernelSetup::new(args.store.as_deref(), &args.key)
         .run_flags(&args.flags)
         .build()
@@ -60,6 +66,9 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     let program = load_program(&kernel, &args.program)?;
     check_models_can_be_called(&kernel, &program)?;
     let mut start = kernel.start(program.clone());
+    for label in &args.label {
+        start = start.label(label.key(), label.value());
+    }
     match input_parts(args.input)? {
         Some(user_input) => start = start.input(user_input),
         None if program.user().is_none() => {

@@ -63,9 +63,9 @@ impl From<Process> for Roots {
 /// Prints events until every root has an outcome, then shuts the kernel down and prints the
 /// results. A signal ends the wait: the command then exits with the code of the signal.
 ///
-/// Exits with 5 if nothing is left to do before the next alarm, with 4 if something waits for a
-/// person, and with 3 if a root is held, if a content could not be read, or if what was written
-/// could not be synced.
+/// Exits with 5 if nothing is left to do before the next alarm or the next period of a label, with
+/// 4 if something waits for a person, and with 3 if a root is held, if a content could not be read,
+/// or if what was written could not be synced.
 pub(crate) async fn run_to_end(
     kernel: Kernel,
     roots: Roots,

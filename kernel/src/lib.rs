@@ -11,7 +11,7 @@
 //! * [`process`]: the process machine, a decider in the sense of event sourcing (`decide`,
 //!   `evolve`).
 //! * [`table`], [`syscall`]: the descriptor table of a process and the tools that work on it.
-//! * [`budget`], [`permits`], [`memory`], [`temp_files`]: accounts, the queue for model calls,
+//! * [`budget`], [`labels`], [`permits`], [`memory`], [`temp_files`]: accounts, the queue for model calls,
 //!   cache eviction, and the files that a tree of processes shares.
 //! * [`schedule`]: times of alarms. [`race`]: which of several branches wins.
 //! * [`journal`], [`retention`], [`inventory`], [`export`]: what a store and its readers need to
@@ -44,8 +44,8 @@
 //! ```
 
 pub use dormouse_machine::{
-    budget, inventory, journal, memory, permits, process, race, references, retention, schedule,
-    table, temp_files,
+    budget, inventory, journal, labels, memory, permits, process, race, references, retention,
+    schedule, table, temp_files,
 };
 
 pub mod export;

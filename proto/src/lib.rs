@@ -26,6 +26,7 @@ pub mod effect;
 pub mod export;
 pub mod file;
 pub mod id;
+pub mod label;
 pub mod mail;
 pub mod message;
 pub mod model;

@@ -149,6 +149,23 @@ impl std::ops::AddAssign for Usage {
 }
 
 impl Usage {
+    /// What this usage has more of than `other`. Saturates.
+    #[must_use]
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(other.output_tokens),
+            thinking_tokens: self.thinking_tokens.saturating_sub(other.thinking_tokens),
+            cache_read_tokens: self
+                .cache_read_tokens
+                .saturating_sub(other.cache_read_tokens),
+            cache_write_tokens: self
+                .cache_write_tokens
+                .saturating_sub(other.cache_write_tokens),
+            cost_nanos: self.cost_nanos.saturating_sub(other.cost_nanos),
+        }
+    }
+
     /// All input tokens, cached or not. Saturates.
     #[must_use]
     pub fn all_input_tokens(&self) -> u64 {

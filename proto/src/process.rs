@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, FactNumber, Pid};
+use crate::label::Label;
 use crate::model::Usage;
 
 /// How a process ended.
@@ -231,6 +232,10 @@ pub struct ProcessRow {
     /// Whether it is paused at a limit of its budget: it and all processes below it begin nothing.
     #[serde(default)]
     pub is_paused: bool,
+    /// The labels of its tree, sorted. Empty for a process with a parent, whose tree has those of
+    /// its root.
+    #[serde(default)]
+    pub labels: Arc<[Label]>,
 }
 
 /// What a process waits for, as the process table knows it without reading its journal.
@@ -364,6 +369,7 @@ impl ProcessRow {
             waiting: Waiting::Nothing,
             reopenings: 0,
             is_paused: false,
+            labels: Arc::default(),
         }
     }
 

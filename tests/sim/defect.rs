@@ -62,11 +62,15 @@ pub(crate) enum Defect {
     ForgetsItsPause,
     /// A branch that has not won goes on as if it had.
     ForgetsThatItIsSpeculative,
+    /// A process goes on though a label of its tree has used up its budget.
+    LooksAtNoLabel,
+    /// What a tree used is counted for its labels again when the kernel comes back.
+    CountsForLabelsAgain,
 }
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 29] = [
+    pub(crate) const ALL: [(Self, &'static str); 31] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -96,5 +100,7 @@ impl Defect {
         (Self::ForgetsAPauseAbove, "PAUSE-1"),
         (Self::ForgetsItsPause, "PAUSE-1"),
         (Self::ForgetsThatItIsSpeculative, "SPEC-1"),
+        (Self::LooksAtNoLabel, "LABEL-1"),
+        (Self::CountsForLabelsAgain, "LABEL-1"),
     ];
 }

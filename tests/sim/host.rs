@@ -49,6 +49,9 @@ impl World {
         if self.random.percent(12) {
             self.raise_any_paused();
         }
+        if self.random.percent(4) {
+            self.raise_any_label();
+        }
         match self.random.below(1_000) {
             0..35 if living.len() < MOST_LIVING => self.start_root(),
             0..305 => self.speak(pid),
@@ -440,6 +443,7 @@ impl World {
 
     /// Lets everything go on that was stopped or sleeps, so that the world can come to rest.
     pub(crate) fn let_all_go_on(&mut self) {
+        self.lift_labels();
         for pid in self.supervisor.table.living() {
             self.ask_supervisor(SupervisorMessage::Resume { pid });
             self.signal(pid, Signal::Continue);

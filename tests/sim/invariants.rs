@@ -16,6 +16,7 @@ pub(crate) mod fence;
 mod forks;
 mod held;
 mod history;
+pub(crate) mod labels;
 pub(crate) mod ledger;
 mod mail;
 mod pages;
@@ -84,6 +85,7 @@ impl World {
             self.compact_1(running, before, facts, fact)?;
             self.note_return(pid, fact, running.state.last_compacted());
         }
+        self.label_1(running, before, facts)?;
         self.pause_1(running, facts, effects)?;
         self.fence_1(before, running.last() + 1, facts)?;
         self.mail_1(before, &running.state, running.last() + 1, facts)?;

@@ -14,6 +14,7 @@ mod event;
 mod files;
 mod host;
 mod invariants;
+mod labels;
 mod model;
 mod outside;
 mod perform;
@@ -112,6 +113,8 @@ const KINDS: &[&str] = &[
     "fact suspended",
     "fact released",
     "shares raised",
+    "processes held up by a label",
+    "budgets of labels raised",
     "raises refused by a parent",
     "input approved",
     "input approved_with_others",

@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use dormouse_content::ReadQuota;
+use dormouse_kernel::labels::LabelChange;
 use dormouse_kernel::process::{
     Completion, Decision, Effect, Fact, Input, Read, Reopening, Signal, State, Work, decide,
     evolve, image_of_copy, with_effects_of, with_speculation,
 };
 use dormouse_proto::effect::RepeatRule;
 use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::model::Usage;
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::{Phase, Speculation};
 use dormouse_proto::tool::{ExternalTool, ToolPolicy};
@@ -43,6 +45,8 @@ pub(crate) struct Running {
     pub(crate) wake_at: Option<u64>,
     /// When this life began, a process above it was paused, and that has not been raised since.
     pub(crate) begins_below_paused: bool,
+    /// Usage of the last step that is not journalled.
+    used: Usage,
 }
 
 /// What waits for facts to become durable.
@@ -82,6 +86,7 @@ impl Running {
             tickets: BTreeSet::new(),
             wake_at: None,
             begins_below_paused: false,
+            used: Usage::default(),
         }
     }
 
@@ -201,6 +206,13 @@ impl World {
         running: &mut Running,
         input: Input,
     ) -> Result<After, crate::invariants::Violation> {
+        if matches!(input, Input::Signal(Signal::Release)) && self.is_exhausted(running.pid()) {
+            self.hold_by_label(running.pid());
+            return Ok(After::GoesOn);
+        }
+        if self.must_suspend(running, &input) && self.suspend(running)? == After::Ends {
+            return Ok(After::Ends);
+        }
         self.steps += 1;
         let word = name(&input);
         self.tally.count_of("input", word);
@@ -234,21 +246,33 @@ impl World {
         }
         self.check_before(running)?;
         self.check_input(running.pid(), &input)?;
-        let before = running.state.clone();
+        let mut before = running.state.clone();
         let is_completion = completes(&input).is_some();
         let resumes = matches!(input, Input::Signal(Signal::Resume));
         if matches!(input, Input::WakeDue) {
             running.wake_at = None;
         }
         let now = self.time_ms();
-        let known = self.tampered_state(&running.state, &input);
-        let decision = decide(known.as_ref().unwrap_or(&running.state), input, now);
         // What is read within the handler is decided on in the same step; what is not comes back
         // later. A tampered state is made of facts, which do not say what is being read.
-        let decision = match self.defect {
-            Some(_) => decision.read_all(now),
-            None => decision.read_inline(if self.random.percent(70) { u64::MAX } else { 0 }, now),
+        let reads_all = self.defect.is_some();
+        let inline = if self.random.percent(70) { u64::MAX } else { 0 };
+        let decide = |state: &State, input| match decide(state, input, now) {
+            decision if reads_all => decision.read_all(now),
+            decision => decision.read_inline(inline, now),
         };
+        let mut known = self.tampered_state(&running.state, &input);
+        let mut decision = decide(known.as_ref().unwrap_or(&running.state), input.clone());
+        self.charge(running, &decision);
+        if decision.begins_work() && self.must_suspend(running, &input) {
+            // The decision has used the budget of a label up: it is made in a suspended process.
+            if self.suspend(running)? == After::Ends {
+                return Ok(After::Ends);
+            }
+            before = running.state.clone();
+            known = self.tampered_state(&running.state, &input);
+            decision = decide(known.as_ref().unwrap_or(&running.state), input);
+        }
         let Decision {
             facts,
             state,
@@ -280,6 +304,7 @@ impl World {
             self.change_a_content(running);
         }
         self.check_step(running, &before, &facts, &effects)?;
+        running.used = running.state.usage().saturating_sub(before.usage());
         let after = self.persist(running, &facts, effects, reopening)?;
         if running.wake_at != running.state.waiting().wake_ms() {
             running.wake_at = running.state.waiting().wake_ms();
@@ -297,6 +322,12 @@ impl World {
             }
         }
         Ok(after)
+    }
+
+    /// A label of its tree has used up its budget: the process begins nothing.
+    fn suspend(&mut self, running: &mut Running) -> Result<After, crate::invariants::Violation> {
+        self.hold_by_label(running.pid());
+        self.take(running, Input::Signal(Signal::Suspend))
     }
 
     /// The first arrival is read on the pool: it comes back later.
@@ -359,6 +390,11 @@ impl World {
             .map(|fact| encode_fact(fact, &mut entries))
             .collect();
         entries.push(Entry::Facts { pid, first, facts });
+        let usage = std::mem::take(&mut running.used);
+        if usage != Usage::default() {
+            let labels = self.labels_of(pid);
+            entries.push(Entry::Label(LabelChange::Used { labels, usage }));
+        }
         let waiting = running.state.waiting();
         let is_paused = running.state.paused().is_some();
         entries.push(Entry::Waiting {

@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use dormouse_content::Content;
+use dormouse_kernel::labels::LabelChange;
 use dormouse_kernel::process::{Fact, Image, State, evolve};
 use dormouse_proto::id::{ContentHash, Pid};
+use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ProcessRow, Waiting};
 use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::TempFileRecord;
@@ -58,6 +60,8 @@ pub(crate) enum Entry {
         root: Pid,
         record: Vec<u8>,
     },
+    /// Written at the end of its batch.
+    Label(LabelChange),
 }
 
 /// What stands on the disk of one process.
@@ -73,6 +77,8 @@ pub(crate) struct Disk {
     pub(crate) journals: BTreeMap<Pid, Journal>,
     pub(crate) contents: BTreeMap<ContentHash, Bytes>,
     pub(crate) temp_files: BTreeMap<Pid, Vec<Vec<u8>>>,
+    /// The records of labels, by their numbers.
+    pub(crate) labels: BTreeMap<u64, Vec<u8>>,
 }
 
 /// What is to be written together, and who is told.
@@ -148,6 +154,8 @@ impl Disk {
             Entry::TempFile { root, record } => {
                 self.temp_files.entry(root).or_default().push(record)
             }
+            // The world writes the records of labels.
+            Entry::Label(_) => {}
         }
         Ok(())
     }
@@ -162,6 +170,29 @@ impl Disk {
         self.journals
             .get(&pid)
             .map_or(0, |journal| journal.facts.len() as u64)
+    }
+
+    /// What a process has used since it began, as the facts of its journal say: the account of a
+    /// child that is opened again begins at zero.
+    pub(crate) fn used_since_birth(
+        &self,
+        programs: &Programs,
+        pid: Pid,
+    ) -> Result<Usage, Violation> {
+        let broken = |what: String| Violation::of("DUR-2", format!("the journal of {pid}: {what}"));
+        let (mut state, _) = self.read(programs, pid, Some(0), From::Birth, None)?;
+        let mut used = Usage::default();
+        for fact in &self.journals[&pid].facts {
+            let fact = codec::decode::<dormouse_proto::record::Fact<ContentRef>>(fact);
+            let fact = fact.map_err(|error| broken(error.to_string()))?;
+            let before = state.usage();
+            evolve(
+                &mut state,
+                &fact.try_map(&mut |reference| self.content(reference))?,
+            );
+            used += state.usage().saturating_sub(before);
+        }
+        Ok(used)
     }
 
     pub(crate) fn content(&self, reference: ContentRef) -> Result<Content, Violation> {
@@ -258,12 +289,25 @@ impl World {
 
     pub(crate) fn written(&mut self) -> Held {
         self.tally.count("commits");
-        for Append { entries, ack } in std::mem::take(&mut self.store.writing) {
+        let batch = std::mem::take(&mut self.store.writing);
+        self.write_labels(&batch);
+        for Append { entries, ack } in batch {
             self.write(entries)?;
             self.acknowledge(ack);
         }
         self.begin_commit();
         Ok(())
+    }
+
+    /// The records of the labels that a batch changes, together with the rest of it.
+    fn write_labels(&mut self, batch: &[Append]) {
+        let entries = batch.iter().flat_map(|append| &append.entries);
+        let changes = entries.filter_map(|entry| match entry {
+            Entry::Label(change) => Some(change.clone()),
+            _ => None,
+        });
+        let changes: Vec<_> = changes.collect();
+        self.commit_labels(&changes);
     }
 
     fn write(&mut self, entries: Vec<Entry>) -> Held {
@@ -343,6 +387,10 @@ impl World {
         let batch = std::mem::take(&mut self.store.writing);
         if !batch.is_empty() && self.random.percent(50) {
             self.tally.count("batches written but not acknowledged");
+            self.write_labels(&batch);
+            if self.defect == Some(Defect::CountsForLabelsAgain) {
+                self.write_labels(&batch);
+            }
             for append in batch {
                 self.write(append.entries)?;
             }

@@ -45,6 +45,10 @@ impl World {
                 let mut new_process = self.new_process(None, program, image, origin);
                 new_process.row.name =
                     name.filter(|name| self.supervisor.table.named(name).is_none());
+                new_process.row.labels = match new_process.row.origin {
+                    Origin::Copied { from, .. } => self.labels_of(from),
+                    _ => self.pick_labels(),
+                };
                 self.create(vec![new_process])
             }
             SupervisorMessage::StartChildren { parent, children } => {
@@ -451,6 +455,7 @@ impl World {
             held_back: BTreeMap::new(),
             openings: Openings::new(),
         };
+        self.read_labels();
     }
 }
 

@@ -13,9 +13,11 @@ use crate::defect::Defect;
 use crate::event::{Event, SupervisorMessage};
 use crate::files::Forest;
 use crate::invariants::fence::{CopyKey, Deed};
+use crate::invariants::labels::LabelUse;
 use crate::invariants::ledger::Ledger;
 use crate::invariants::plain_files::PlainFiles;
 use crate::invariants::{Held, Violation, ensure};
+use crate::labels::Labels;
 use crate::perform::Gathering;
 use crate::post::Posts;
 use crate::process::Running;
@@ -67,6 +69,9 @@ pub(crate) struct World {
     /// Messages whose senders were told that nothing was kept.
     pub(crate) refused: BTreeSet<(Pid, CallId)>,
     pub(crate) plain_files: BTreeMap<Pid, PlainFiles>,
+    pub(crate) labels: Labels,
+    /// What all trees with a label have used, beside the book of the kernel.
+    pub(crate) label_use: LabelUse,
     pub(crate) tokens: Tokens,
     pub(crate) tally: Tally,
     pub(crate) defect: Option<Defect>,
@@ -115,6 +120,8 @@ impl World {
             deeds_of_copies: BTreeMap::new(),
             refused: BTreeSet::new(),
             plain_files: BTreeMap::new(),
+            labels: Labels::default(),
+            label_use: LabelUse::new(),
             tokens: Tokens::default(),
             tally: Tally::default(),
             defect,
@@ -137,6 +144,7 @@ impl World {
     }
 
     fn live(&mut self, most_steps: u64) -> Held {
+        self.set_first_budgets();
         self.start_root();
         self.schedule.after(5, Event::Host);
         if !self.until_rest(most_steps)? {
@@ -225,6 +233,7 @@ impl World {
         self.forget_lost_deeds();
         self.new_supervisor();
         self.check_survivors()?;
+        self.label_records()?;
         for pid in self.supervisor.table.living() {
             if self.random.percent(80) {
                 self.resume(pid);

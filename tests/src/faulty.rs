@@ -31,7 +31,7 @@ pub enum Operation {
     Facts,
     /// [`Store::history`].
     History,
-    /// [`Store::checkpoints`] and [`Store::last_checkpoint`].
+    /// [`Store::checkpoints`], [`Store::last_checkpoint`] and [`Store::labels`].
     Checkpoints,
     /// [`Store::content`].
     Content,
@@ -180,6 +180,10 @@ impl<S: Store> Store for Faulty<S> {
 
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
         self.ask(Operation::Checkpoints, S::last_checkpoint)
+    }
+
+    fn labels(&self) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        self.ask(Operation::Checkpoints, S::labels)
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {

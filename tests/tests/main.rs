@@ -35,6 +35,7 @@ mod golden_store;
 mod hibernation;
 mod host_tools;
 mod hostile;
+mod labels;
 mod large;
 mod messages;
 mod pausing;

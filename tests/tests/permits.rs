@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::id::Pid;
-use dormouse::model::{ModelError, ModelErrorKind, Reply, Request};
+use dormouse::model::{ModelError, ModelErrorKind, Reply, Request, Usage};
 use dormouse::ports::Model;
 use dormouse::process::{ExitStatus, Priority};
 use dormouse::record::Phase;
@@ -418,4 +418,33 @@ async fn a_summary_takes_a_permit_like_any_other_call() {
     watched.gate.open();
     assert!(!within(summary).await.unwrap().unwrap().is_error);
     assert_eq!(watched.pids(), [holds.pid(), reader.pid()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_until_the_last_minute_leaves_room_for_its_tokens() {
+    let watched = Watched::new();
+    let usage = Usage {
+        output_tokens: 50_000,
+        ..Usage::default()
+    };
+    let model = watched.model(move |_| async move {
+        Ok(Reply {
+            usage,
+            ..says("done")
+        })
+    });
+    let kernel = Kernel::builder().model("m", model).build().await.unwrap();
+    let limited = program(&kernel, "tokens_per_minute = 90_000\n");
+    for _ in 0..3 {
+        let process = kernel.start(limited.clone()).input("now").await.unwrap();
+        let exit = process.wait().await.unwrap();
+        assert_eq!(exit.status, ExitStatus::Done);
+    }
+    let asked: Vec<Duration> = watched.asked().into_iter().map(|(_, at)| at).collect();
+    let minute = Duration::from_secs(60);
+    assert!(asked[1] < minute, "there is room for the second: {asked:?}");
+    assert!(
+        asked[2] >= minute && asked[2] < minute + MOMENT,
+        "the third waits for the first to leave the window: {asked:?}"
+    );
 }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use dormouse_content::Content;
+use dormouse_kernel::labels::{LabelChange, LabelDraft};
 use dormouse_kernel::process::waiting_of_image;
 use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::ContentRef;
@@ -14,6 +15,7 @@ use super::{
     Acknowledge, Append, AppendSize, CommitError, LogRecord, NewCheckpoint, SnapshotOutcome,
 };
 use crate::clock::now_ms;
+use crate::labels::{Labels, label_ops};
 use crate::ports::{Batch, OwnerToken, Store, StoreError, SyncLevel, WriteOp};
 use crate::process::tool_call::panic_text;
 
@@ -30,8 +32,8 @@ pub(crate) struct CommitResult {
 
 /// Commits the batch. Returns its result, and the contents that are durable now.
 pub(super) fn commit_batch(
-    store: &dyn Store,
-    owner: OwnerToken,
+    (store, owner): (&dyn Store, OwnerToken),
+    labels: &Labels,
     batch: Vec<Append>,
     sync_level: Option<SyncLevel>,
 ) -> (CommitResult, Vec<Content>) {
@@ -45,9 +47,14 @@ pub(super) fn commit_batch(
         let first_op = encoded_batch.ops.len();
         let first_content = encoded_batch.contents.len();
         let mut size = AppendSize::default();
-        let encoded = records
-            .into_iter()
-            .try_for_each(|record| encode(record, &mut encoded_batch, &mut size));
+        let mut label_changes = Vec::new();
+        let encoded = records.into_iter().try_for_each(|record| match record {
+            LogRecord::Label(change) => {
+                label_changes.push(change);
+                Ok(())
+            }
+            record => encode(record, &mut encoded_batch, &mut size),
+        });
         if encoded.is_err() {
             encoded_batch.ops.truncate(first_op);
             encoded_batch.contents.truncate(first_content);
@@ -62,16 +69,17 @@ pub(super) fn commit_batch(
             outcome,
             op_count,
             content_count,
+            label_changes,
         });
     }
     let commit_result = match sync_level {
-        Some(sync_level) => encoded_batch.commit(store, owner, &mut appends, sync_level),
+        Some(sync_level) => encoded_batch.commit((store, owner), labels, &mut appends, sync_level),
         None => Ok(()),
     };
     let mut contents = encoded_batch.contents;
     let commit_result = commit_result.map_err(|error| CommitError::Store(Arc::new(error)));
     // An append without records only waits for those before it, and reports no error.
-    let is_reported = appends.iter().any(|append| append.op_count > 0);
+    let is_reported = appends.iter().any(EncodedAppend::has_records);
     let unreported_error = commit_result.clone().err().filter(|_| !is_reported);
     let is_committed = commit_result.is_ok();
     if !is_committed {
@@ -82,6 +90,10 @@ pub(super) fn commit_batch(
         let result = append
             .outcome
             .and_then(|size| commit_result.clone().map(|()| size));
+        if result.is_err() && !append.label_changes.is_empty() {
+            labels.finish(LabelDraft::default(), &append.label_changes);
+            labels.reload(store);
+        }
         results.push((append.acknowledge, result));
     }
     let commit_result = CommitResult {
@@ -101,6 +113,14 @@ struct EncodedAppend {
     op_count: usize,
     /// The number of contents in the batch that belong to this append.
     content_count: usize,
+    /// The changes of labels. What they lead to depends on the other appends of the commit.
+    label_changes: Vec<LabelChange>,
+}
+
+impl EncodedAppend {
+    fn has_records(&self) -> bool {
+        self.op_count > 0 || !self.label_changes.is_empty()
+    }
 }
 
 /// The encoded operations of a commit, and the contents among them that are in memory.
@@ -115,61 +135,68 @@ impl EncodedBatch {
     /// append is committed by itself: an append never fails because of the data of another.
     fn commit(
         &mut self,
-        store: &dyn Store,
-        owner: OwnerToken,
+        (store, owner): (&dyn Store, OwnerToken),
+        labels: &Labels,
         appends: &mut [EncodedAppend],
         sync_level: SyncLevel,
     ) -> Result<(), StoreError> {
-        match commit_to_store(
-            store,
-            owner,
-            Batch {
-                ops: &self.ops,
-                at_ms: now_ms(),
+        let valid = appends.iter().filter(|append| append.outcome.is_ok());
+        let is_single = valid.clone().count() <= 1;
+        let changes: Vec<_> = valid.flat_map(|append| &append.label_changes).collect();
+        let own_ops = self.ops.len();
+        let result = commit_with_labels(labels, &changes, &mut self.ops, |ops, at_ms| {
+            let batch = Batch {
+                ops,
+                at_ms,
                 sync_level,
-            },
-        ) {
-            Err(error)
-                if is_refusal(&error)
-                    && appends
-                        .iter()
-                        .filter(|append| append.outcome.is_ok())
-                        .count()
-                        > 1 =>
-            {
-                self.commit_each(store, owner, appends);
+            };
+            commit_to_store(store, owner, batch)
+        });
+        match result {
+            Err(error) if is_refusal(&error) && !is_single => {
+                self.ops.truncate(own_ops);
+                self.commit_each((store, owner), labels, appends);
                 // The appends that succeeded were only written. This empty batch makes them as
                 // durable as the whole batch would have been.
-                commit_to_store(
-                    store,
-                    owner,
-                    Batch {
-                        ops: &[],
-                        at_ms: now_ms(),
-                        sync_level,
-                    },
-                )
+                let batch = Batch {
+                    ops: &[],
+                    at_ms: now_ms(),
+                    sync_level,
+                };
+                commit_to_store(store, owner, batch)
             }
-            commit_result => commit_result,
+            result => result,
         }
     }
 
-    fn commit_each(&mut self, store: &dyn Store, owner: OwnerToken, appends: &mut [EncodedAppend]) {
+    fn commit_each(
+        &mut self,
+        (store, owner): (&dyn Store, OwnerToken),
+        labels: &Labels,
+        appends: &mut [EncodedAppend],
+    ) {
         let mut ops = std::mem::take(&mut self.ops).into_iter();
         let mut contents = std::mem::take(&mut self.contents).into_iter();
         for append in appends {
-            let ops: Vec<_> = ops.by_ref().take(append.op_count).collect();
+            let mut ops: Vec<_> = ops.by_ref().take(append.op_count).collect();
             let contents = contents.by_ref().take(append.content_count);
             if append.outcome.is_err() {
                 continue;
             }
-            let batch = Batch {
-                ops: &ops,
-                at_ms: now_ms(),
-                sync_level: SyncLevel::Written,
-            };
-            match commit_to_store(store, owner, batch) {
-                Ok(()) => self.contents.extend(contents),
+            let changes: Vec<_> = append.label_changes.iter().collect();
+            let result = commit_with_labels(labels, &changes, &mut ops, |ops, at_ms| {
+                let batch = Batch {
+                    ops,
+                    at_ms,
+                    sync_level: SyncLevel::Written,
+                };
+                commit_to_store(store, owner, batch)
+            });
+            match result {
+                Ok(()) => {
+                    self.contents.extend(contents);
+                    append.label_changes.clear();
+                }
                 Err(error) => {
                     contents.for_each(drop);
                     append.outcome = Err(CommitError::Store(Arc::new(error)));
@@ -179,6 +206,22 @@ impl EncodedBatch {
     }
 }
 
+/// Commits operations together with the records of the labels that change with them (LABEL-1).
+///
+/// What was charged for the changes stays pending if the commit fails: the caller tries again, or
+/// takes it back.
+fn commit_with_labels(
+    labels: &Labels,
+    changes: &[&LabelChange],
+    ops: &mut Vec<WriteOp>,
+    commit: impl FnOnce(&[WriteOp], u64) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let at_ms = now_ms();
+    let draft = labels.draft(changes.iter().copied(), at_ms);
+    ops.extend(label_ops(&draft)?);
+    commit(ops, at_ms)?;
+    labels.finish(draft, changes.iter().copied());
+    Ok(())
 /// Commits to the store. One that panics has failed for good: what it has written is not known.
 fn commit_to_store(
     store: &dyn Store,
@@ -314,7 +357,8 @@ fn encode(
             members,
         },
         LogRecord::CheckpointDropped { id } => WriteOp::CheckpointDropped { id },
-        LogRecord::VerdictGiven => return Ok(()),
+        // The records of labels are written at the end of the commit.
+        LogRecord::VerdictGiven | LogRecord::Label(_) => return Ok(()),
         LogRecord::Content(content) => return add_content(content).map(drop),
     };
     ops.push(op);

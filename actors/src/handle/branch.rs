@@ -318,8 +318,14 @@ impl Kernel {
         let image = with_start_mode(image_of_copy(image, now_ms()), settings.start_mode);
         let image = with_speculation(image, settings.speculation);
         let image = self.with_budget(&program, image, settings.budget)?;
-        self.create(program, Box::new(image), Origin::Copied { from, at }, None)
-            .await
+        self.create(
+            program,
+            Box::new(image),
+            Origin::Copied { from, at },
+            None,
+            Arc::default(),
+        )
+        .await
     }
 
     /// Creates the processes of a branch, and returns the branch of `pid`. Drops a checkpoint that

@@ -21,6 +21,7 @@ use crate::context::{KernelContext, Limits};
 use crate::durability::Durability;
 use crate::environment;
 use crate::error::{KernelError, NameError};
+use crate::labels::Labels;
 use crate::permits::{CallLimits, PermitQueues};
 use crate::ports::{
     Host, Model, NoHost, OwnerToken, ProcessListing, Provider, Store, StoreError, Tool, ToolServers,
@@ -170,8 +171,8 @@ impl KernelBuilder {
         self
     }
 
-    /// The number of concurrent model calls at each provider, and at each server that a program
-    /// names instead (`base_url`); the default is 16. Waiting calls are served by the priority of
+    /// The number of concurrent model calls at each provider, and at each server and with each key
+    /// that programs name instead (`base_url`, `api_key_env`); the default is 16. Waiting calls are served by the priority of
     /// their process ([`Start::priority`](super::Start::priority)); within a priority, trees take
     /// turns. A call that backs off holds no permit. If a provider names a delay, no call to it
     /// begins earlier.
@@ -290,9 +291,11 @@ impl KernelBuilder {
             table,
             resumed_pids,
             last_checkpoint_id,
+            labels,
             losses,
             acknowledged_losses,
         } = self.claim_store().await?;
+        let labels = Arc::new(labels);
         let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, handle) = match claimed {
             Some((store, owner)) => {
@@ -315,6 +318,7 @@ impl KernelBuilder {
                 claimed,
                 last_checkpoint_id,
                 content_cache.clone(),
+                labels.clone(),
                 self.durability,
             ),
         )
@@ -359,6 +363,7 @@ impl KernelBuilder {
             checkpoint,
             temp_files,
             events: RwLock::new(Some(events)),
+            labels,
             model_permits: PermitQueues::new(self.model_calls),
             limits: self.limits,
             gc_inventory: Arc::default(),
@@ -388,6 +393,7 @@ impl KernelBuilder {
                 table,
                 resumed_pids: Vec::new(),
                 last_checkpoint_id: 0,
+                labels: Labels::default(),
                 losses: Vec::new(),
                 acknowledged_losses: Vec::new(),
             });
@@ -401,6 +407,7 @@ impl KernelBuilder {
             };
             let listing = store.processes()?;
             let last_checkpoint_id = store.last_checkpoint()?;
+            let labels = Labels::read(&*store)?;
             listing.losses.iter().for_each(
                 |lost| tracing::error!(%lost, "not all processes of the store can be listed"),
             );
@@ -419,6 +426,7 @@ impl KernelBuilder {
                 table,
                 resumed_pids,
                 last_checkpoint_id,
+                labels,
                 losses,
                 acknowledged_losses,
             })
@@ -435,6 +443,8 @@ struct ClaimedStore {
     resumed_pids: Vec<Pid>,
     /// The highest number that a checkpoint ever had.
     last_checkpoint_id: u64,
+    /// The budgets of labels.
+    labels: Labels,
     /// Descriptions of the records that the store has lost.
     losses: Vec<String>,
     /// Losses that a repair has acknowledged.

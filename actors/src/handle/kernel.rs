@@ -11,6 +11,7 @@ use dormouse_kernel::program::{
 };
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::label::Label;
 use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Speculation;
 use ractor::ActorRef;
@@ -388,12 +389,14 @@ impl Kernel {
         image: Box<Image>,
         origin: Origin,
         name: Option<Arc<str>>,
+        labels: Arc<[Label]>,
     ) -> Result<Process, KernelError> {
         self.request_handle(|reply| BirthMessage::Start {
             program,
             image,
             origin,
             name,
+            labels,
             reply,
         })
         .await

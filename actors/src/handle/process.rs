@@ -269,6 +269,7 @@ impl Process {
                         Box::new(image_of_copy(*image, now_ms())),
                         origin,
                         None,
+                        Arc::default(),
                     )
                     .await
             }

@@ -8,6 +8,7 @@ use dormouse_kernel::process::{Birth, Preloads, initial_image};
 use dormouse_kernel::program::Program;
 use dormouse_proto::alarm::MissedPolicy;
 use dormouse_proto::budget::Budget;
+use dormouse_proto::label::{Label, labels_of_tree};
 use dormouse_proto::mail::is_process_name;
 use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::Lifetime;
@@ -45,6 +46,7 @@ pub struct Start {
     access: Access,
     budget: Budget,
     name: Option<Arc<str>>,
+    labels: Vec<(String, String)>,
     client: Option<DownstreamClient>,
     alarm: Option<FirstAlarm>,
     missed: MissedPolicy,
@@ -62,6 +64,7 @@ impl Start {
             access: Access::Admin,
             budget: Budget::default(),
             name: None,
+            labels: Vec::new(),
             client: None,
             alarm: None,
             missed: MissedPolicy::default(),
@@ -139,6 +142,15 @@ impl Start {
         self
     }
 
+    /// A label of the tree, such as `user` and `anna`; may be given several times, with different
+    /// keys. All trees with a label share its budget
+    /// ([`Kernel::set_label_budget`](super::Kernel::set_label_budget)). Children, copies and branches
+    /// have the labels of their tree; an import has none.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((key.into(), value.into()));
+        self
+    }
+
     /// The client that the process serves, as the tool servers of its program see it: they learn
     /// its capabilities, and send it requests and notifications while it exists.
     pub fn serve_client(mut self, client: Weak<dyn ServerClient>) -> Self {
@@ -150,6 +162,9 @@ impl Start {
         if let Some(name) = self.name.as_ref().filter(|name| !is_process_name(name)) {
             return Err(NameError::Invalid(name.to_string()).into());
         }
+        let labels = self.labels.iter();
+        let labels = labels.map(|(key, value)| Label::new(key, value));
+        let labels = labels_of_tree(labels.collect::<Result<_, _>>()?)?;
         // Contents of any size are indexed here, so this runs on a blocking thread.
         let host_context = self.kernel.context.host_context.clone();
         let Self {
@@ -161,6 +176,7 @@ impl Start {
             access,
             budget,
             name,
+            labels: _,
             client,
             alarm,
             missed,
@@ -200,7 +216,7 @@ impl Start {
         let image = image.await??;
         let servers = kernel.context.servers.clone();
         let process = kernel
-            .create(program, Box::new(image), Origin::Started, name)
+            .create(program, Box::new(image), Origin::Started, name, labels)
             .await?;
         if let (Some(servers), Some(DownstreamClient(client))) = (servers, client) {
             servers.serve_client(process.pid(), client);

@@ -120,6 +120,14 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn last_checkpoint(&self) -> Result<u64, StoreError>;
 
+    /// The labels that have a record, each with its number and its latest record, sorted by number.
+    /// One whose latest record cannot be read is left out, and is a loss of the process table, or
+    /// fails the query.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Damaged`].
+    fn labels(&self) -> Result<Vec<(u64, Vec<u8>)>, StoreError>;
+
     /// Opens a content for reading. Does not read all of its bytes; bytes are verified when they
     /// are read.
     ///
@@ -275,6 +283,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
         (**self).last_checkpoint()
+    }
+
+    fn labels(&self) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        (**self).labels()
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {

@@ -36,7 +36,7 @@ impl RunningProcess {
     /// their order.
     pub(super) fn persist(
         &mut self,
-        (facts, reopening): (Vec<Fact>, Option<ReopeningCommit>),
+        (facts, reopening, label_usage): (Vec<Fact>, Option<ReopeningCommit>, Option<LogRecord>),
         effects: Vec<Effect>,
         durable_reply: Option<DurableReply>,
         ended_turns: EndedTurns,
@@ -66,12 +66,18 @@ impl RunningProcess {
             .any(ends_hold)
             .then_some(LogRecord::VerdictGiven);
         let is_durable = facts.is_empty() || !self.context.has_store;
+        if let Some(LogRecord::Label(change)) = &label_usage
+            && !self.context.has_store
+        {
+            self.context.labels.apply(change);
+        }
         if is_durable && self.pending_commits.is_empty() {
             return self.finish_commit(pending);
         }
         self.pending_commits.push_back(pending);
         if !facts.is_empty() {
-            self.append_facts(first, facts, reopening, verdict);
+            let further = verdict.into_iter().chain(label_usage);
+            self.append_facts(first, facts, reopening, further);
         }
     }
 
@@ -88,14 +94,13 @@ impl RunningProcess {
         }
     }
 
-    /// Appends the facts, together with those that open a child again. `verdict` says that they hold
-    /// the verdict of a person.
+    /// Appends the facts, together with those that open a child again and with further records.
     fn append_facts(
         &mut self,
         first: FactNumber,
         facts: Arc<[Fact]>,
         reopening: Option<ReopeningCommit>,
-        verdict: Option<LogRecord>,
+        further: impl Iterator<Item = LogRecord>,
     ) {
         let pid = self.pid();
         let up_to = self.last_fact;
@@ -106,7 +111,7 @@ impl RunningProcess {
             self.stored_wait = wait;
             records.push(wait.record(pid));
         }
-        records.extend(verdict);
+        records.extend(further);
         if let Some(exit) = self.state.exit() {
             records.push(LogRecord::Ended {
                 pid,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use dormouse_content::Content;
-use dormouse_kernel::permits::Requester;
+use dormouse_kernel::permits::{Requester, TokenDemand};
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::Block;
@@ -64,22 +64,32 @@ pub(super) async fn call_model(mut call: Box<ModelRequest>) -> Result<Reply, Mod
         ..
     } = &*call;
     let model = context.model(program, choice)?;
-    let queue = context
-        .model_permits
-        .queue(choice.provider.word(), choice.base_url.as_deref());
+    let queue = context.model_permits.queue(
+        choice.provider.word(),
+        choice.base_url.as_deref(),
+        choice.api_key_env.as_deref(),
+    );
+    let demand = choice.tokens_per_minute.map(|per_minute| TokenDemand {
+        tokens: request.estimated_tokens(),
+        per_minute,
+    });
     let max_attempts = choice.failures.unwrap_or(context.limits.model_attempts);
     let deadline = context.model_deadline(choice);
     let mut delays = backoff_delays();
     let mut attempt = 1;
     let on_delta = |delta| publish_delta(&call, delta);
     loop {
-        let permit = queue.acquire(*requester).await;
+        let mut permit = queue.acquire(*requester, demand).await;
         let result = tokio::time::timeout(deadline, model.call(request.clone(), &on_delta))
             .await
             .unwrap_or_else(|_| Err(deadline_error(deadline)));
         // The queue pauses before the permit is returned, so that no other call gets it in between.
-        if let Err(error) = &result {
-            pause_if_requested(&queue, error);
+        match &result {
+            Err(error) => pause_if_requested(&queue, error),
+            Ok(Reply { usage, .. }) => {
+                let input = usage.all_input_tokens();
+                permit.set_used(input.saturating_add(usage.output_tokens));
+            }
         }
         drop(permit);
         match result {

@@ -20,6 +20,7 @@ use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{Child, Image, State, waiting_of_image};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::label::Label;
 use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Control;
 
@@ -39,6 +40,8 @@ pub(crate) enum BirthMessage {
         image: Box<Image>,
         origin: Origin,
         name: Option<Arc<str>>,
+        /// Its labels. A copy has those of the tree of its original.
+        labels: Arc<[Label]>,
         reply: HandleReply,
     },
     /// Create the children of a call, except those that exist already.
@@ -80,9 +83,10 @@ impl Supervisor {
                 image,
                 origin,
                 name,
+                labels,
                 reply,
             } => {
-                self.start_root(program, image, origin, name, reply);
+                self.start_root(program, image, origin, (name, labels), reply);
             }
             BirthMessage::StartChildren {
                 parent,
@@ -109,7 +113,7 @@ impl Supervisor {
         program: Program,
         image: Box<Image>,
         origin: Origin,
-        name: Option<Arc<str>>,
+        (name, labels): (Option<Arc<str>>, Arc<[Label]>),
         reply: HandleReply,
     ) {
         if let Some((name, pid)) = name
@@ -125,8 +129,13 @@ impl Supervisor {
                 .into())),
             );
         }
+        let labels = match origin {
+            Origin::Copied { from, .. } => self.table.labels(from),
+            Origin::Started | Origin::Forked { .. } | Origin::Spawned { .. } => labels,
+        };
         let mut process = self.pending_process(None, program, image, origin);
         process.row.name = name;
+        process.row.labels = labels;
         self.commit_births(vec![process], Some(reply));
     }
 

@@ -236,6 +236,11 @@ impl Supervisor {
             let pid = self.table.next_pid();
             new_pids.insert(row.pid, pid);
             let parent = row.parent.and_then(|parent| new_pids.get(&parent).copied());
+            // The root of a branch may have been a child. An import has no labels of this store.
+            let labels = match parent {
+                None if !branched_from.is_imported() => self.table.labels(row.pid),
+                _ => Arc::default(),
+            };
             let name = row
                 .name
                 .filter(|name| self.table.find_by_name(name).is_none());
@@ -248,6 +253,7 @@ impl Supervisor {
                 reopenings: image.reopenings,
                 waiting: waiting_of_image(&image),
                 is_paused: image.pausing.paused.is_some(),
+                labels,
                 ..row
             };
             PendingProcess {

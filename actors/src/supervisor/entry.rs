@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
+use dormouse_proto::label::Label;
 use dormouse_proto::process::{BranchOrigin, Exit, Origin, ProcessRow, Waiting};
 use ractor::ActorRef;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -122,6 +123,8 @@ struct OptionalFields {
     reopenings: u32,
     /// Whether the process is paused at a limit.
     is_paused: bool,
+    /// The labels of the tree, if the process is its root.
+    labels: Arc<[Label]>,
     /// The last view, if there is no journal to read it from.
     last_view: Option<ProcessView>,
 }
@@ -161,6 +164,7 @@ impl ProcessEntry {
             waiting,
             reopenings,
             is_paused,
+            labels,
             ..
         } = row;
         let (call, index) = child_slot(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
@@ -175,7 +179,8 @@ impl ProcessEntry {
             && branched_from.is_none()
             && exit.is_none()
             && reopenings == 0
-            && !is_paused;
+            && !is_paused
+            && labels.is_empty();
         let optional_fields = (!has_no_optional_field).then(|| {
             Box::new(OptionalFields {
                 name,
@@ -184,6 +189,7 @@ impl ProcessEntry {
                 exit,
                 reopenings,
                 is_paused,
+                labels,
                 last_view: None,
             })
         });
@@ -229,6 +235,7 @@ impl ProcessEntry {
                 Some(_) => Waiting::Nothing,
             },
             is_paused: self.is_paused(),
+            labels: self.labels(),
             exit,
             reopenings: self
                 .optional_fields
@@ -241,6 +248,14 @@ impl ProcessEntry {
     pub(super) fn is_paused(&self) -> bool {
         let optional_fields = self.optional_fields.as_ref();
         optional_fields.is_some_and(|optional_fields| optional_fields.is_paused)
+    }
+
+    /// The labels of the tree, if the process is its root.
+    pub(super) fn labels(&self) -> Arc<[Label]> {
+        let optional_fields = self.optional_fields.as_ref();
+        optional_fields.map_or_else(Arc::default, |optional_fields| {
+            optional_fields.labels.clone()
+        })
     }
 
     /// Records whether the process is paused. Returns whether that changes anything.
@@ -474,7 +489,10 @@ mod tests {
             },
         ];
         let exit = Exit::new(dormouse_proto::process::ExitStatus::Killed, "why");
-        for origin in origins {
+        let label: Label = "user=anna".parse().unwrap();
+        let labels: [Arc<[Label]>; 2] = [Arc::default(), Arc::new([label])];
+        let cases = origins.into_iter().zip(labels.iter().cycle());
+        for (origin, labels) in cases {
             let nothing = Waiting::Nothing;
             let alarm = Waiting::Alarm { due_ms: 0 };
             for (parent, name, exit, waiting, reopenings, is_paused) in [
@@ -509,6 +527,7 @@ mod tests {
                     waiting,
                     reopenings,
                     is_paused,
+                    labels: labels.clone(),
                 };
                 assert_eq!(
                     ProcessEntry::new(row.clone(), RunState::Held).row(Pid(7)),

@@ -1,5 +1,5 @@
 //! Pauses at limits, as the supervisor sees them: which processes are paused, and what is below
-//! them.
+//! them. What labels hold up is in `labels.rs`.
 //!
 //! A process can be *paused* at a limit; then all processes below it are *suspended*, and none of
 //! them begins anything (`kernel/machine/src/process/pausing.rs`). The row of a paused process
@@ -28,16 +28,22 @@ impl Supervisor {
                 None | Some(RunState::Held | RunState::Ended) => continue,
                 Some(RunState::Hibernated { .. }) if is_below_paused => continue,
                 Some(_) if is_below_paused => Signal::Suspend,
+                // A process that a label holds up ignores it.
                 Some(_) => Signal::Release,
             };
             self.deliver_internal(below, Input::Signal(signal));
         }
     }
 
-    /// The signal that a process gets when it is loaded: `Suspend` if a process above it is paused,
-    /// `Release` if it is suspended and no process above it is paused any more.
-    pub(super) fn find_hold_of_new_life(&self, pid: Pid, is_suspended: bool) -> Option<Signal> {
-        match (self.table.is_below_paused(pid), is_suspended) {
+    /// The signal that a process gets when it begins to run, if a process above it is paused or a
+    /// label of its tree is used up, or neither is the case any more.
+    pub(super) fn find_hold_of_new_life(&mut self, pid: Pid, is_suspended: bool) -> Option<Signal> {
+        let exhausted = self.exhausted_label(pid);
+        let is_held = exhausted.is_some() || self.table.is_below_paused(pid);
+        if let Some(exhausted) = exhausted {
+            self.hold_by_label(pid, exhausted);
+        }
+        match (is_held, is_suspended) {
             (true, _) => Some(Signal::Suspend),
             (false, true) => Some(Signal::Release),
             (false, false) => None,

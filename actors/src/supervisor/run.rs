@@ -230,6 +230,7 @@ impl Supervisor {
         started_signal: Option<StartedSignal>,
     ) {
         let root = self.table.root(pid);
+        let labels = self.table.labels(pid);
         let is_paused = state.paused().is_some();
         let hold = self.find_hold_of_new_life(pid, state.is_suspended());
         let Some(entry) = self
@@ -260,6 +261,7 @@ impl Supervisor {
             supervisor,
             state,
             root,
+            labels,
             last_fact,
             journal_tail,
             stored_wait,

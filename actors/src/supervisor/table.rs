@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::label::Label;
 use dormouse_proto::pid_map::PidMap;
 use dormouse_proto::process::{Exit, Origin, ProcessRow, Waiting};
 use ractor::{ActorId, ActorRef, MessagingErr};
@@ -405,6 +406,12 @@ impl ProcessTable {
         std::iter::successors(Some(pid), parent)
             .last()
             .unwrap_or(pid)
+    }
+
+    /// The labels of the tree of `pid`. Costs the depth of the tree.
+    pub(super) fn labels(&self, pid: Pid) -> Arc<[Label]> {
+        let root = self.get(self.root(pid));
+        root.map(ProcessEntry::labels).unwrap_or_default()
     }
 
     /// The highest ancestor of `pid` that is in the table: the root of its tree, unless the store

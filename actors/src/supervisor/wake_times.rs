@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use dormouse_kernel::labels::ExhaustedLabel;
 use dormouse_kernel::process::Input;
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Waiting;
@@ -27,7 +28,7 @@ use crate::clock::now_ms;
 const MAX_WAKING: usize = 32;
 /// The longest pause until the clock is read again. The timer counts the time that passes, while
 /// alarms and expiries follow the clock of the machine, which may be set.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// The processes that wait for a time.
 #[derive(Default)]
@@ -48,6 +49,12 @@ pub(crate) enum WakeMessage {
     Handled { pid: Pid, waiting: Waiting },
     /// The time of a process may have come.
     TimerExpired,
+    /// A process begins nothing, since a label of its tree has used up its budget.
+    HeldByLabel { pid: Pid, exhausted: ExhaustedLabel },
+    /// The budget of a label was changed.
+    LabelChanged,
+    /// The next period of a label may have begun.
+    LabelTimerExpired,
 }
 
 impl WakeQueue {
@@ -88,6 +95,11 @@ impl Supervisor {
                 self.table.set_waiting(pid, waiting);
             }
             WakeMessage::TimerExpired => self.table.wake_queue.timer = None,
+            WakeMessage::HeldByLabel { pid, exhausted } => {
+                return self.on_held_by_label(pid, exhausted);
+            }
+            WakeMessage::LabelChanged => return self.release_from_labels(),
+            WakeMessage::LabelTimerExpired => return self.on_label_timer_expired(),
         }
         self.wake_due_processes();
     }

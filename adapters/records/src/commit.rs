@@ -16,7 +16,9 @@ use crate::error::refused;
 use crate::frame::Codec;
 use crate::log::{NewContent, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
 use crate::row::{ExistingRow, StoredRow};
-use crate::store::{LAST_CHECKPOINT, RecordStore, checkpoint_stream, read_checkpoint, stream};
+use crate::store::{
+    LAST_CHECKPOINT, RecordStore, checkpoint_stream, label_stream, read_checkpoint, stream,
+};
 use crate::validator::{
     CheckedCommit, ProcessProgress, StoredCheckpoints, check_ops, earliest_needed_fact,
     no_image_error,
@@ -120,6 +122,7 @@ impl<L: RecordLog> RecordStore<L> {
             WriteOp::Checkpoint { members, .. } => members.clone(),
             WriteOp::Content { .. }
             | WriteOp::ContentReferenced { .. }
+            | WriteOp::Label { .. }
             | WriteOp::CheckpointDropped { .. } => Vec::new(),
         });
         for pid in pids {
@@ -245,6 +248,10 @@ impl<L: RecordLog> RecordStore<L> {
                 WriteOp::CheckpointDropped { id } => {
                     changes.delete(checkpoint_stream(*id), u64::MAX)
                 }
+                WriteOp::Label { number, record } => {
+                    let target = label_stream(*number);
+                    changes.ops.push(codec.put_op(target, 0, record)?);
+                }
                 _ => self.change_process(codec, &mut changes, op, at_ms)?,
             }
         }
@@ -338,6 +345,7 @@ impl<L: RecordLog> RecordStore<L> {
             WriteOp::Content { .. }
             | WriteOp::ContentReferenced { .. }
             | WriteOp::Checkpoint { .. }
+            | WriteOp::Label { .. }
             | WriteOp::CheckpointDropped { .. } => {}
         }
         Ok(())

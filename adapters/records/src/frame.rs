@@ -203,6 +203,7 @@ pub(crate) fn describe_record(stream: Stream, number: u64) -> String {
             format!("change {number} of the temporary files of process {id}")
         }
         StreamKind::Checkpoint => format!("checkpoint cp:{id}"),
+        StreamKind::Label => format!("the record of label {id}"),
         StreamKind::LastCheckpoint => "the number of the last checkpoint".to_owned(),
         StreamKind::LogHeader => "the header of the log".to_owned(),
     }

@@ -74,8 +74,8 @@ pub trait RecordLog: Send + Sync + 'static {
     fn latest(&self, stream: Stream, up_to: u64) -> Result<Option<Record>, StoreError>;
 
     /// All records of all streams of a kind, by ascending id and number. Called only for
-    /// [`StreamKind::Process`] and [`StreamKind::Checkpoint`], whose streams contain one record
-    /// each.
+    /// [`StreamKind::Process`], [`StreamKind::Checkpoint`] and [`StreamKind::Label`], whose streams
+    /// contain one record each.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -107,7 +107,7 @@ pub trait RecordLog: Send + Sync + 'static {
 pub struct Stream {
     /// The kind of the stream's records.
     pub kind: StreamKind,
-    /// The pid of a process, or the number of a checkpoint.
+    /// The pid of a process, or the number of a checkpoint or a label.
     pub id: u64,
 }
 
@@ -132,6 +132,8 @@ pub enum StreamKind {
     /// How the log is encoded: one stream, id 0, with one record, number 0, written by the first
     /// commit.
     LogHeader = 7,
+    /// The budget of a label: one record, number 0, rewritten with each commit that changes it.
+    Label = 8,
 }
 
 /// A record that was read.

@@ -36,6 +36,14 @@ pub(crate) fn checkpoint_stream(id: CheckpointId) -> Stream {
     }
 }
 
+/// The stream of a label.
+pub(crate) fn label_stream(number: u64) -> Stream {
+    Stream {
+        kind: StreamKind::Label,
+        id: number,
+    }
+}
+
 /// A stream of a process.
 pub(crate) fn stream(kind: StreamKind, pid: Pid) -> Stream {
     Stream { kind, id: pid.0 }

@@ -199,6 +199,9 @@ impl CommitValidator<'_> {
                 });
                 Ok(())
             }
+            WriteOp::Label { number, record } => {
+                check_size(&format!("the record of label {number}"), record)
+            }
             WriteOp::CheckpointDropped { id } if (self.checkpoints.exists)(*id) => Ok(()),
             WriteOp::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
             WriteOp::ProcessDeleted { pid } => self.check_deletion(*pid),

@@ -27,6 +27,7 @@ mod contents;
 mod deletion;
 pub mod entries;
 mod journals;
+mod labels;
 mod subject;
 mod table;
 mod temp_files;
@@ -66,6 +67,8 @@ const CASES: [fn(&mut Subject); 29] = [
     temp_files::changes_of_temporary_files_have_no_gaps,
     checkpoints::a_checkpoint_has_the_last_fact_of_each_member,
     checkpoints::a_process_in_a_checkpoint_cannot_be_deleted,
+    labels::a_label_has_its_latest_record,
+    labels::a_refused_commit_leaves_the_record_of_a_label,
     deletion::a_deleted_process_is_unknown_and_its_pid_is_not_reused,
     deletion::a_truncated_history_begins_with_an_image,
     collection::a_sweep_without_a_mark_is_refused,

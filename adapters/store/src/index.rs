@@ -136,6 +136,9 @@ impl Index {
         for (id, entry) in self.processes.encoded_checkpoints() {
             changes.put_checkpoint(id, entry.map_err(unencodable)?);
         }
+        for (number, entry) in self.processes.encoded_labels() {
+            changes.put_label(number, entry.map_err(unencodable)?);
+        }
         for (commit, losses) in self.processes.encoded_losses() {
             changes.put_losses(commit, losses.map_err(unencodable)?);
         }

@@ -222,6 +222,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             | RecordKind::ProcessDeleted
             | RecordKind::DeletedPids
             | RecordKind::DroppedCheckpoints
+            | RecordKind::Label
             | RecordKind::LossAcknowledged => {
                 inventory.add_live_bytes(at.segment, bytes);
                 return Ok(());

@@ -111,6 +111,11 @@ pub enum Issue {
         /// The number of that commit.
         commit: u64,
     },
+    /// The latest record of a label is damaged.
+    Label {
+        /// The number of the label.
+        number: u64,
+    },
 }
 
 impl Issue {
@@ -213,6 +218,11 @@ impl fmt::Display for Issue {
                     "checkpoint {id}: its record is damaged: the processes it needs are unknown"
                 )
             }
+            Self::Label { number } => write!(
+                f,
+                "label {number}: its record is damaged: its name, its budget and what was used of \
+                 it are unknown. Set the budgets of your labels again"
+            ),
             Self::MayContinueInLoss { pid, last } => {
                 write!(
                     f,

@@ -82,6 +82,10 @@ pub(crate) fn is_live(
         // If there are two copies of such a record, both count as live: a compaction that moves
         // them merges them.
         RecordKind::DeletedPids | RecordKind::DroppedCheckpoints => Ok(true),
+        RecordKind::Label => Ok(index
+            .processes()
+            .label_entry(header.subject)
+            .is_some_and(|label| label.at == at)),
         RecordKind::LossAcknowledged => Ok(index
             .processes()
             .acknowledged_in(header.first_commit)
@@ -121,6 +125,7 @@ pub(crate) fn record_key(header: &RecordHeader) -> Option<RecordKey> {
         | RecordKind::DeletedPids
         | RecordKind::DroppedCheckpoints
         | RecordKind::LossAcknowledged
+        | RecordKind::Label
         | RecordKind::Waiting
         | RecordKind::ProcessReopened => None,
     }

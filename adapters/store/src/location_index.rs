@@ -15,6 +15,7 @@
 //! | `c` hash | location of a content |
 //! | `p` pid | entry of the process table |
 //! | `k` number | entry of a checkpoint |
+//! | `n` number | entry of a label |
 //! | `l` commit | acknowledged losses |
 //! | `m` | the position up to which the log is indexed, and the table's digest |
 //!
@@ -36,7 +37,9 @@ use crate::process_table::{Digest, ProcessTable};
 use dormouse_records::secret::Keys;
 use dormouse_records::secret::StoreKey;
 
-pub(crate) use self::changes::{IndexChanges, RecordKey, checkpoint_key, losses_key, process_key};
+pub(crate) use self::changes::{
+    IndexChanges, RecordKey, checkpoint_key, label_key, losses_key, process_key,
+};
 use self::changes::{number_key, pid_key};
 
 const POSITION_KEY: &[u8] = b"m";
@@ -145,7 +148,7 @@ impl LocationIndex {
         index_position: &IndexPosition,
     ) -> Result<ProcessTable, IndexFault> {
         let mut table = ProcessTable::load(*self.keys.headers(), index_position);
-        for kind in [b'p', b'k', b'l'] {
+        for kind in [b'p', b'k', b'n', b'l'] {
             // An entry that cannot be decrypted becomes empty, so that the loader rejects the
             // table.
             self.kv.for_each(

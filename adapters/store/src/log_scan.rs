@@ -144,6 +144,7 @@ impl LogScan {
             | RecordKind::ProcessDeleted
             | RecordKind::DeletedPids
             | RecordKind::DroppedCheckpoints
+            | RecordKind::Label
             | RecordKind::LossAcknowledged
             // The facts of the process say the same.
             | RecordKind::Waiting

@@ -294,6 +294,14 @@ impl Store for LogStore {
         Ok(self.index().processes().last_checkpoint())
     }
 
+    fn labels(&self) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        let index = self.index();
+        let labels = index.processes().labels();
+        Ok(labels
+            .map(|(number, record)| (number, record.clone()))
+            .collect())
+    }
+
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
         let opened = self.retry_if_moved(|| self.open_content(hash));
         if matches!(opened, Err(StoreError::Damaged { .. })) {

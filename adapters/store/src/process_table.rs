@@ -13,6 +13,7 @@
 
 mod digest;
 mod entry;
+mod labels;
 mod loader;
 mod losses;
 
@@ -27,6 +28,7 @@ use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::codec;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::labels::LabelEntry;
 pub(crate) use self::losses::AcknowledgedLosses;
 use crate::error::damaged;
 use crate::location_index::{IndexPosition, checkpoint_key, process_key};
@@ -102,6 +104,8 @@ pub(crate) struct ProcessTable {
     changed: BTreeMap<Pid, ProcessEntry>,
     /// By the number of the checkpoint.
     checkpoints: BTreeMap<CheckpointId, CheckpointEntry>,
+    /// By the number of the label.
+    labels: BTreeMap<u64, LabelEntry>,
     /// By the commit in which each was first written.
     acknowledged: BTreeMap<u64, AcknowledgedLosses>,
     digest: Digest,
@@ -121,6 +125,7 @@ impl ProcessTable {
             entries,
             changed,
             checkpoints,
+            labels: BTreeMap::new(),
             acknowledged,
             digest: Digest::default(),
             lost: Vec::new(),

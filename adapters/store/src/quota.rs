@@ -58,6 +58,7 @@ fn frees_space(op: &WriteOp) -> bool {
         | WriteOp::Waiting { .. }
         | WriteOp::ProcessReopened { .. }
         | WriteOp::TempFile { .. }
+        | WriteOp::Label { .. }
         | WriteOp::Checkpoint { .. } => false,
     }
 }

@@ -260,6 +260,11 @@ impl RecordBuilder {
                 id.0,
                 Vec::new(),
             )),
+            WriteOp::Label { number, record } => Some(Self::with_payload(
+                RecordKind::Label,
+                *number,
+                record.clone(),
+            )),
             WriteOp::ProcessDeleted { pid } => Some(Self::with_payload(
                 RecordKind::ProcessDeleted,
                 pid.0,

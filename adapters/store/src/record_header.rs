@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0-3 | magic | `DMLG` |
 //! | 4 | version | 1 |
-//! | 5 | kind | 1 segment opened, 2 content, 3 process created, 4 facts, 5 snapshot, 6 process ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 segment compacted, 11 history truncated, 12 process deleted, 13 content lost, 14 snapshot dropped, 15 deleted pids, 16 dropped checkpoints, 17 loss acknowledged, 18 waiting, 19 process reopened |
+//! | 5 | kind | 1 segment opened, 2 content, 3 process created, 4 facts, 5 snapshot, 6 process ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 segment compacted, 11 history truncated, 12 process deleted, 13 content lost, 14 snapshot dropped, 15 deleted pids, 16 dropped checkpoints, 17 loss acknowledged, 18 waiting, 19 process reopened, 20 label |
 //! | 6 | flags | bit 0: the last record of its commit; bit 1: compressed; bit 2: encrypted |
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
@@ -15,7 +15,7 @@
 //! | 24-31 | synced | the latest commit known to be on the disk when this record was written |
 //! | 32-39 | time | of the first write: milliseconds since the epoch, UTC |
 //! | 40-47 | length | of the payload, in bytes |
-//! | 48-55 | subject | the pid; ranges of numbers: the first; temp file: the pid of the tree's root; segments: the segment's number; checkpoints: the checkpoint's number; content: 0 |
+//! | 48-55 | subject | the pid; ranges of numbers: the first; temp file: the pid of the tree's root; segments: the segment's number; checkpoints and labels: its number; content: 0 |
 //! | 56-63 | first | facts: the number of the first; snapshot and its drop, process ended: the last fact in it; history truncated: the first fact that can be queried; segment compacted: the bytes that the segment had; temp file: the number of the change; content: the bytes of its index; otherwise 0 |
 //! | 64-71 | count | facts and ranges of numbers: how many; content: its bytes; process reopened: how often the process was opened again, this time included; otherwise 0 |
 //! | 72-103 | payload hash | BLAKE3 of the payload; of a content, and of the record that declares it lost, the log's name of the content; of a compacted segment the hash of its last record |
@@ -35,6 +35,7 @@
 //!   exit, by the same codec.
 //! * temp file: the change, as the port received it. checkpoint: a
 //!   `dormouse_proto::checkpoint::Checkpoint`, by the codec.
+//! * label: the record, as the port received it.
 //! * loss acknowledged: a list of `crate::Issue`, by the same codec.
 //! * history truncated: the row, by the same codec.
 //! * waiting: what the process waits for, and whether it is paused at a limit, by the same codec.
@@ -114,10 +115,12 @@ pub(crate) enum RecordKind {
     Waiting = 18,
     /// Opens an ended process again.
     ProcessReopened = 19,
+    /// Replaces the record of a label.
+    Label = 20,
 }
 
 impl RecordKind {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::SegmentOpened,
         Self::Content,
         Self::ProcessCreated,
@@ -137,6 +140,7 @@ impl RecordKind {
         Self::LossAcknowledged,
         Self::Waiting,
         Self::ProcessReopened,
+        Self::Label,
     ];
 
     /// Whether the record has no payload, and its payload hash field contains something else.

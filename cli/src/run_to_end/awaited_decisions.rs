@@ -1,15 +1,16 @@
 //! What waits for a person in a tree: calls to approve or answer, and processes that are paused at a
-//! limit.
+//! limit; or else the label that holds the tree up.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dormouse::id::{FactNumber, Pid};
-use dormouse::{Event, Events, HeldCall, Kernel, Paused, ProcessInfo};
+use dormouse::{Event, Events, HeldCall, Kernel, LabelStatus, Paused, ProcessInfo};
 use futures_util::StreamExt;
 
 use super::WhenAsleep;
 use crate::failure::Failure;
+use crate::label::find_used_up;
 use crate::process_trees::Trees;
 
 /// What waits for a person in a tree.
@@ -22,7 +23,7 @@ pub(crate) struct AwaitedDecisions {
 }
 
 impl AwaitedDecisions {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.paused.is_empty()
     }
 
@@ -43,13 +44,14 @@ impl AwaitedDecisions {
 /// The pause between two looks at a tree in which something waits for a person.
 const ASKING_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits until nothing goes on in a tree and something of it waits for a person. Returns what
-/// waits. In a run that waits for alarms, a tree with an open alarm goes on.
+/// Waits until nothing goes on in a tree, and something of it waits for a person, or for the budget
+/// of a label. Returns what waits. In a run that waits for alarms, a tree with an open alarm goes
+/// on, and so does one that a label holds up.
 pub(super) async fn wait_until_asking(
     kernel: &Kernel,
     root: Pid,
     when_asleep: WhenAsleep,
-) -> Result<AwaitedDecisions, Failure> {
+) -> Result<RestingTree, Failure> {
     let mut events = kernel.events();
     let mut before = None;
     let mut has_asked = has_asked(kernel, root).await?;
@@ -62,7 +64,7 @@ pub(super) async fn wait_until_asking(
         match now {
             // An input may be on its way from one process to another: so nothing may have happened
             // since the last look either.
-            Some(tree) if before.as_ref() == Some(&tree) => return Ok(tree.waiting),
+            Some(tree) if before.as_ref() == Some(&tree) => return Ok(tree),
             Some(_) => tokio::time::sleep(ASKING_INTERVAL).await,
             None => wait_for_change(&mut events).await,
         }
@@ -70,12 +72,29 @@ pub(super) async fn wait_until_asking(
     }
 }
 
-/// Whether something of the tree waits for a person.
+/// The label of a tree that is used up.
+fn find_label_of_tree(
+    kernel: &Kernel,
+    processes: &[ProcessInfo],
+    root: Pid,
+) -> Option<LabelStatus> {
+    let mut rows = processes.iter().map(|info| &info.row);
+    let row = rows.find(|row| row.pid == root)?;
+    find_used_up(&kernel.labels(), &row.labels)
+}
+
+/// Whether something of the tree waits for a person, or for the budget of a label.
 async fn has_asked(kernel: &Kernel, root: Pid) -> Result<bool, Failure> {
     let processes = kernel.processes().await?;
     let members = Trees::new(processes.clone()).living_members(&[root]);
+    // A process that begins may not have been told yet.
+    if find_label_of_tree(kernel, &processes, root).is_some() {
+        return Ok(true);
+    }
     let asks = |info: &ProcessInfo| {
-        info.row.is_paused || info.status == "asking" || !info.held_calls().is_empty()
+        let is_suspended = info.view.as_ref().is_some_and(|view| view.suspended);
+        let asks = info.status == "asking" || !info.held_calls().is_empty();
+        info.row.is_paused || is_suspended || asks
     };
     let mut of_tree = processes
         .iter()
@@ -87,7 +106,10 @@ async fn wait_for_question(events: &mut Events) {
     while let Some(event) = events.next().await {
         if matches!(
             event,
-            Event::CallHeld { .. } | Event::LimitReached { .. } | Event::Lagged { .. }
+            Event::CallHeld { .. }
+                | Event::LimitReached { .. }
+                | Event::LabelReached { .. }
+                | Event::Lagged { .. }
         ) {
             return;
         }
@@ -108,12 +130,14 @@ async fn wait_for_change(events: &mut Events) {
     std::future::pending().await
 }
 
-/// A tree in which nothing goes on, and something waits for a person.
+/// A tree in which nothing goes on, and something waits for a person or for the budget of a label.
 #[derive(PartialEq)]
-struct RestingTree {
+pub(super) struct RestingTree {
     /// The last fact of each process.
     facts: Vec<(Pid, FactNumber)>,
-    waiting: AwaitedDecisions,
+    pub(super) waiting: AwaitedDecisions,
+    /// The label that holds processes of the tree up.
+    pub(super) label: Option<LabelStatus>,
 }
 
 impl RestingTree {
@@ -127,10 +151,12 @@ impl RestingTree {
         let trees = Trees::new(processes.clone());
         let members: BTreeSet<Pid> = trees.living_members(&[root]).into_iter().collect();
         let (mut facts, mut waiting) = (Vec::new(), AwaitedDecisions::default());
+        let mut is_suspended = false;
         for info in processes
             .iter()
             .filter(|info| members.contains(&info.row.pid))
         {
+            is_suspended |= info.view.as_ref().is_some_and(|view| view.suspended);
             if when_asleep == WhenAsleep::Wait && info.row.waiting.alarm_ms().is_some() {
                 return Ok(None);
             }
@@ -148,6 +174,18 @@ impl RestingTree {
             }
             waiting.add(kernel, info).await?;
         }
-        Ok((!waiting.is_empty()).then_some(Self { facts, waiting }))
+        let label = match is_suspended {
+            true => find_label_of_tree(kernel, &processes, root),
+            false => None,
+        };
+        if label.is_some() && when_asleep == WhenAsleep::Wait {
+            return Ok(None);
+        }
+        let waits = label.is_some() || !waiting.is_empty();
+        Ok(waits.then_some(Self {
+            facts,
+            waiting,
+            label,
+        }))
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dormouse::process::Exit;
-use dormouse::{Kernel, KernelError, Process, ProcessError, ProcessView};
+use dormouse::{Kernel, KernelError, LabelStatus, Process, ProcessError, ProcessView};
 
 use super::WhenAsleep;
-use super::awaited_decisions::{AwaitedDecisions, wait_until_asking};
+use super::awaited_decisions::{AwaitedDecisions, RestingTree, wait_until_asking};
 use crate::failure::Failure;
 use crate::sleepers::earliest;
 
@@ -26,6 +26,8 @@ pub(super) enum RootOutcome {
     Stopped,
     /// Nothing goes on in its tree, and this waits for a person.
     Asking(AwaitedDecisions),
+    /// Nothing goes on in its tree, since this label has used up its budget.
+    AtLabel(Box<LabelStatus>),
     /// It has not ended, but cannot run here. The text says why.
     Held(String),
 }
@@ -60,8 +62,12 @@ pub(super) async fn wait_for_outcome(
             })
         },
         next_alarm_ms = tree_asleep => Ok(RootOutcome::Asleep(next_alarm_ms?)),
-        waiting = wait_until_asking(kernel, root.pid(), when_asleep) => {
-            Ok(RootOutcome::Asking(waiting?))
+        tree = wait_until_asking(kernel, root.pid(), when_asleep) => {
+            let RestingTree { waiting, label, .. } = tree?;
+            Ok(match label {
+                Some(label) if waiting.is_empty() => RootOutcome::AtLabel(Box::new(label)),
+                _ => RootOutcome::Asking(waiting),
+            })
         }
     }
 }

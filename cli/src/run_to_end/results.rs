@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::outcome::RootOutcome;
 use crate::approval::{call_json, print_how_to_answer};
 use crate::failure::{Failure, exit_code};
+use crate::label::{label_json, print_how_to_go_on};
 use crate::process_table::{ProcessLine, paused_json, total_chars};
 use crate::raise::print_how_to_raise;
 use crate::sleepers::Sleepers;
@@ -19,9 +20,11 @@ use crate::terminal::{self, print_stderr};
 
 /// A held root makes the code 3. Otherwise the first root that ended without finishing its task
 /// determines the code. If there is none, a root whose calls wait for a person makes it 4, or else
-/// sleeping roots make it 5.
+/// sleeping roots, and those that a label holds up, make it 5.
 pub(super) fn code_of_results(results: &[(Pid, RootOutcome)], sleepers: &Sleepers) -> ExitCode {
-    let mut code = if sleepers.count == 0 {
+    let is_at_label =
+        |(_, outcome): &(Pid, RootOutcome)| matches!(outcome, RootOutcome::AtLabel(_));
+    let mut code = if sleepers.count == 0 && !results.iter().any(is_at_label) {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(5)
@@ -39,6 +42,7 @@ pub(super) fn code_of_results(results: &[(Pid, RootOutcome)], sleepers: &Sleeper
             | RootOutcome::Idle
             | RootOutcome::Asleep(_)
             | RootOutcome::Stopped
+            | RootOutcome::AtLabel(_)
             | RootOutcome::Asking(_) => {}
         }
     }
@@ -73,6 +77,12 @@ pub(super) fn print_json(
                     true => ("paused", "it is paused at a limit"),
                     false => ("asking", "its calls wait for a person"),
                 }
+            }
+            RootOutcome::AtLabel(label) => {
+                let mut event = label_json(label);
+                event["event"] = "at_label".into();
+                writeln!(out, "{}", terminal::escaped_json(&event))?;
+                ("suspended", "a label of its tree has used up its budget")
             }
             RootOutcome::Held(reason) => ("held", reason.as_str()),
         };
@@ -130,6 +140,7 @@ pub(super) fn print_text(
                     print_how_to_answer(&waiting.calls, store);
                 }
             }
+            RootOutcome::AtLabel(label) => print_how_to_go_on(label, store),
             RootOutcome::Held(reason) => {
                 let hint = match store {
                     Some(store) => format!(": dormouse resume --store {}", store.display()),

@@ -10,6 +10,7 @@
 mod crash;
 mod failure;
 mod kills;
+mod labels;
 mod races;
 mod readers;
 mod report;

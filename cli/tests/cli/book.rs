@@ -72,7 +72,7 @@ fn approval_does_what_it_says() {
 
 #[test]
 fn the_walk_to_a_limit_does_what_it_says() {
-    assert_eq!(run_chapter("docs/limits.md"), (3, 2));
+    assert_eq!(run_chapter("docs/limits.md"), (6, 4));
 }
 
 #[test]

@@ -71,6 +71,7 @@
 pub mod budget;
 pub mod inventory;
 pub mod journal;
+pub mod labels;
 pub mod memory;
 pub mod permits;
 pub mod process;

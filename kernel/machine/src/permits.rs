@@ -11,11 +11,14 @@
 //!   new trees comes before it, so that no tree starves.
 //! * Within a tree, calls are served in order of arrival.
 //! * While the queue is paused, no permit is granted.
+//! * A call with a limit of tokens a minute waits until the calls of the last minute leave room for it
+//!   (`window`), and those behind it wait too, so that a large call does not starve.
 //!
 //! The classes are scheduled by stride scheduling: each class has a *pass* value, which grows by
 //! the *stride* of the class with each permit, and the class with the lowest pass value is next.
 
 mod class;
+mod window;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +26,8 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::process::Priority;
 
 use self::class::Class;
+pub use self::window::TokenDemand;
+use self::window::TokenWindow;
 
 /// A position in the queue of one provider, and after the grant a permit. A queue never reuses a
 /// ticket.
@@ -56,6 +61,9 @@ pub struct Permits {
     current_pass: u64,
     classes: BTreeMap<Priority, Class>,
     tickets: BTreeMap<PermitTicket, (Requester, TicketState)>,
+    /// The demands of the tickets that have a limit of tokens.
+    demands: BTreeMap<PermitTicket, TokenDemand>,
+    window: TokenWindow,
 }
 
 impl Permits {
@@ -70,6 +78,8 @@ impl Permits {
             current_pass: 0,
             classes: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            demands: BTreeMap::new(),
+            window: TokenWindow::default(),
         }
     }
 
@@ -88,22 +98,32 @@ impl Permits {
         ticket
     }
 
-    /// Grants the next permit. `None` if no call is waiting, all permits are in use, or the queue
-    /// is paused at `now_ms`. Call it until it returns `None`, after each change and at the end of
-    /// a pause. O(log n) in the tickets.
+    /// Adds a call that has to keep a limit of tokens. O(log n) in the tickets.
+    pub fn enter_limited(&mut self, requester: Requester, demand: TokenDemand) -> PermitTicket {
+        let ticket = self.enter(requester);
+        self.demands.insert(ticket, demand);
+        ticket
+    }
+
+    /// Grants the next permit. `None` if no call is waiting, all permits are in use, the queue
+    /// is paused at `now_ms`, or the tokens of the last minute leave no room. Call it until it returns
+    /// `None`, after each change and at the time of [`wake_ms`](Self::wake_ms). O(log n) in the tickets,
+    /// and in the calls of the last minute if the next call has a limit.
     pub fn grant(&mut self, now_ms: u64) -> Option<PermitTicket> {
         if self.granted >= self.max_granted || self.paused_until(now_ms).is_some() {
             return None;
         }
-        let waiting = self
-            .classes
-            .iter_mut()
-            .filter(|(_, class)| class.has_waiting());
-        // Of classes with the same pass value, the higher priority wins.
-        let (priority, class) = waiting
-            .min_by_key(|(priority, class)| (class.pass(), std::cmp::Reverse(**priority)))?;
+        let (priority, next) = self.next()?;
+        let demand = self.demands.get(&next).copied();
+        if demand.is_some_and(|demand| !self.window.has_room(demand, now_ms)) {
+            return None;
+        }
+        let class = self.classes.get_mut(&priority)?;
         self.current_pass = class.pass();
-        let ticket = class.grant_next(stride(*priority))?;
+        let ticket = class.grant_next(stride(priority))?;
+        if let Some(demand) = self.demands.remove(&ticket) {
+            self.window.begin(ticket, demand);
+        }
         let (_, state) = self
             .tickets
             .get_mut(&ticket)
@@ -113,6 +133,36 @@ impl Permits {
         Some(ticket)
     }
 
+    /// The class and the ticket that come next.
+    fn next(&self) -> Option<(Priority, PermitTicket)> {
+        let waiting = self.classes.iter().filter(|(_, class)| class.has_waiting());
+        // Of classes with the same pass value, the higher priority wins.
+        let (priority, class) = waiting
+            .min_by_key(|(priority, class)| (class.pass(), std::cmp::Reverse(**priority)))?;
+        Some((*priority, class.next()?))
+    }
+
+    /// When a permit may be granted that is not granted at `now_ms`: at the end of a pause, or when
+    /// the tokens of the last minute leave room. `None` if something has to change first.
+    #[must_use]
+    pub fn wake_ms(&self, now_ms: u64) -> Option<u64> {
+        if let Some(until_ms) = self.paused_until(now_ms) {
+            return Some(until_ms);
+        }
+        if self.granted >= self.max_granted {
+            return None;
+        }
+        let (_, next) = self.next()?;
+        let demand = *self.demands.get(&next)?;
+        self.window.room_at(demand, now_ms)
+    }
+
+    /// A call has ended: what it used counts for a minute. `used` are its tokens, if they are known;
+    /// otherwise the estimate counts. The caller returns the permit as well.
+    pub fn end_call(&mut self, ticket: PermitTicket, used: Option<u64>, now_ms: u64) {
+        self.window.end(ticket, used, now_ms);
+    }
+
     /// Removes a ticket: withdraws it if it is waiting, or returns its permit. The caller does not
     /// need to know which, since the permit may have been granted in the same instant. Ignores
     /// unknown tickets. O(log n) in the tickets.
@@ -120,6 +170,7 @@ impl Permits {
         let Some((requester, state)) = self.tickets.remove(&ticket) else {
             return;
         };
+        self.demands.remove(&ticket);
         let class = self
             .classes
             .get_mut(&requester.priority)

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use dormouse_proto::alarm::Repeat;
+use dormouse_proto::label::Period;
 use dormouse_proto::text::shorten;
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp, Zoned};
 
@@ -223,6 +224,26 @@ pub fn parse_duration(text: &str) -> Result<u64, ScheduleError> {
     }
 }
 
+/// When the period of a time begins and ends, in a time zone: milliseconds since the epoch, UTC. The
+/// end is the beginning of the next period.
+///
+/// # Errors
+/// [`ScheduleError::Zone`]; [`ScheduleError::Time`] for a time beyond the calendar.
+pub fn period_of(per: Period, zone: &str, at_ms: u64) -> Result<(u64, u64), ScheduleError> {
+    let zone = find_zone(zone)?;
+    let invalid = || ScheduleError::Time(format_time(at_ms));
+    let date = timestamp(at_ms).ok_or_else(invalid)?.to_zoned(zone.clone());
+    let date = date.date();
+    let (first, last) = match per {
+        Period::Day => (date, date),
+        Period::Month => (date.first_of_month(), date.last_of_month()),
+    };
+    // A day whose midnight is skipped by a change of the clock begins at its first moment.
+    let begin = |date: Date| to_ms(date.to_zoned(zone.clone()).ok()?.timestamp());
+    let end = last.tomorrow().ok().and_then(begin);
+    Ok((begin(first).ok_or_else(invalid)?, end.ok_or_else(invalid)?))
+}
+
 /// The time as RFC 3339 in UTC, to the second.
 #[must_use]
 pub fn format_time(ms: u64) -> String {
@@ -262,6 +283,53 @@ mod tests {
 
     fn at(text: &str) -> u64 {
         parse_time(text, None).unwrap()
+    }
+
+    #[test]
+    fn periods_are_days_and_months_of_a_zone() {
+        for (per, zone, time, begin, end) in [
+            (
+                Period::Day,
+                UTC,
+                "2026-02-28T23:59:59Z",
+                "2026-02-28T00:00:00Z",
+                "2026-03-01T00:00:00Z",
+            ),
+            (
+                Period::Month,
+                UTC,
+                "2026-02-01T00:00:00Z",
+                "2026-02-01T00:00:00Z",
+                "2026-03-01T00:00:00Z",
+            ),
+            // The clock is set back on this day, which has 25 hours.
+            (
+                Period::Day,
+                "Europe/Berlin",
+                "2026-10-25T12:00:00Z",
+                "2026-10-24T22:00:00Z",
+                "2026-10-25T23:00:00Z",
+            ),
+            // Midnight is skipped on this day.
+            (
+                Period::Day,
+                "Africa/Cairo",
+                "2024-04-26T12:00:00Z",
+                "2024-04-25T22:00:00Z",
+                "2024-04-26T21:00:00Z",
+            ),
+        ] {
+            let period = period_of(per, zone, at(time)).unwrap();
+            assert_eq!(
+                (
+                    format_time(period.0).as_str(),
+                    format_time(period.1).as_str()
+                ),
+                (begin, end),
+                "{zone} {time}"
+            );
+        }
+        assert!(period_of(Period::Day, "Moon/Tycho", 0).is_err());
     }
 
     #[test]

@@ -145,6 +145,7 @@ fn choose_models(section: ModelSection, compilation: &mut Compilation<'_>) -> Ve
             .and_then(|path| ca_file::read(&path, compilation)),
         timeout_ms: model.timeout_ms,
         idle_timeout_ms: model.idle_timeout_ms,
+        tokens_per_minute: model.tokens_per_minute,
         cache_ttl: (!model.disable_automatic_caching).then_some(model.cache_ttl),
         failures,
     };

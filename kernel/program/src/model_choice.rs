@@ -32,6 +32,8 @@ pub struct ModelChoice {
     pub timeout_ms: Option<u64>,
     /// The longest time in which the server sends nothing, in milliseconds.
     pub idle_timeout_ms: Option<u64>,
+    /// The most tokens in a minute of all calls at this server with this key.
+    pub tokens_per_minute: Option<u64>,
     /// The cache lifetime that requests ask the provider for; `None` if they do not ask for
     /// caching.
     pub cache_ttl: Option<CacheTtl>,

@@ -66,6 +66,8 @@ impl<'a> Birth<'a> {
             name,
             branched_from: Some(self.restored()),
             exit: None,
+            // Labels are those of the users and tenants of the source store.
+            labels: Arc::default(),
             ..row.clone()
         }
     }

@@ -196,6 +196,11 @@ pub struct ModelEntry {
     /// The longest time in which the server sends nothing, instead of five minutes.
     #[key(name = "idle_timeout", with = Duration)]
     pub idle_timeout_ms: Option<u64>,
+    /// The most tokens in a minute that all processes of the kernel together use at this provider, with
+    /// this `base_url` and this key: input, cached or not, and output. A call waits until the calls of
+    /// the last minute leave room for it, as estimated. Other programs may have other limits.
+    #[key(range = 1..=1_000_000_000_000)]
+    pub tokens_per_minute: Option<u64>,
     /// How long the provider keeps what it caches, if its format lets requests say so (Anthropic).
     /// Writing to the cache of an hour costs more.
     pub cache_ttl: CacheTtl,

@@ -16,6 +16,8 @@ impl World {
     /// Nothing is on its way.
     pub(crate) fn check_rest(&mut self) -> Held {
         self.tally.count("times at rest");
+        self.label_records()?;
+        self.label_holds()?;
         for pid in self.supervisor.table.living() {
             match self.supervisor.table.run_of(pid) {
                 Some(Run::Running(life)) => {

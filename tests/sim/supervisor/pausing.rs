@@ -37,14 +37,19 @@ impl World {
 
     /// The inputs of a process that begins to run. What was said to an earlier life does not count:
     /// the table says whether a process above it is paused.
-    pub(super) fn with_hold(&self, mut waiting: Vec<Input>, state: &State) -> Vec<Input> {
+    pub(super) fn with_hold(&mut self, mut waiting: Vec<Input>, state: &State) -> Vec<Input> {
         waiting.retain(|input| !matches!(input, Input::Signal(Signal::Suspend | Signal::Release)));
         let resume = waiting
             .iter()
             .position(|input| matches!(input, Input::Signal(Signal::Resume)))
             .unwrap_or(0);
-        let is_below_paused = self.supervisor.table.is_below_paused(state.pid());
-        if is_below_paused && self.defect != Some(Defect::ForgetsAPauseAbove) {
+        let pid = state.pid();
+        let is_exhausted = self.is_exhausted(pid) && self.defect != Some(Defect::LooksAtNoLabel);
+        let is_below_paused = self.supervisor.table.is_below_paused(pid);
+        if is_exhausted {
+            self.hold_by_label(pid);
+            waiting.insert(resume, Input::SignalBeforeResume(Signal::Suspend));
+        } else if is_below_paused && self.defect != Some(Defect::ForgetsAPauseAbove) {
             waiting.insert(resume, Input::SignalBeforeResume(Signal::Suspend));
         } else if !is_below_paused && state.is_suspended() {
             let at = (resume + 1).min(waiting.len());

@@ -40,6 +40,7 @@ impl Line {
             | Event::ServerAsks { .. }
             | Event::ServerQuestionClosed { .. }
             | Event::LimitReached { .. }
+            | Event::LabelReached { .. }
             | Event::LimitRaised { .. }
             | Event::TurnEnded { .. }
             | Event::Hibernated { .. }

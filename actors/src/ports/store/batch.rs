@@ -144,6 +144,13 @@ pub enum WriteOp {
         /// The checkpoint.
         id: CheckpointId,
     },
+    /// The budget of a label and what was used of it. Replaces the record before it.
+    Label {
+        /// The number of the label, which the writer chose.
+        number: u64,
+        /// The encoded record.
+        record: Vec<u8>,
+    },
     /// A process is deleted: its journal, its row in the process table, and the temporary files of
     /// the tree that it is the root of. Its pid is never reused. Refused if the process is in a
     /// checkpoint: one that the same commit makes, or one that an earlier commit did not drop.

@@ -12,7 +12,7 @@ use dormouse_actors::ports::{
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 
-use super::{LAST_CHECKPOINT, RecordStore, read_checkpoint, stream};
+use super::{LAST_CHECKPOINT, RecordStore, label_stream, read_checkpoint, stream};
 use crate::commit::WriterCache;
 use crate::content::StoredContent;
 use crate::log::{Record, RecordLog, StreamKind};
@@ -122,6 +122,16 @@ impl<L: RecordLog> Store for RecordStore<L> {
         let record = self.log.latest(LAST_CHECKPOINT, 0)?;
         let codec = self.codec()?;
         record.map_or(Ok(0), |record| codec.value(LAST_CHECKPOINT, &record))
+    }
+
+    fn labels(&self) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        let records = self.log.read_kind(StreamKind::Label)?;
+        let codec = self.codec()?;
+        let decode = |(number, record)| {
+            let payload = codec.payload(label_stream(number), &record)?;
+            Ok((number, payload.into()))
+        };
+        records.into_iter().map(decode).collect()
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {

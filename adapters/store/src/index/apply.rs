@@ -17,8 +17,8 @@ use crate::payload::{
     decode_waiting, number_range,
 };
 use crate::process_table::{
-    AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LastRecord, NumberedRecords,
-    ProcessEntry, ReopenedEntry, RetainedHistory, WaitingEntry,
+    AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LabelEntry, LastRecord,
+    NumberedRecords, ProcessEntry, ReopenedEntry, RetainedHistory, WaitingEntry,
 };
 use crate::record_header::{RecordHeader, RecordKind};
 
@@ -60,6 +60,7 @@ impl Index {
                 });
                 self.apply_checkpoint(CheckpointId(header.subject), CheckpointEntry { state, at })
             }
+            RecordKind::Label => self.apply_label(at, header, payload),
             RecordKind::LossAcknowledged => {
                 // An unreadable record acknowledges nothing.
                 let losses = unless_damaged(payload().and_then(|bytes| decode_losses(&bytes)))?
@@ -126,6 +127,29 @@ impl Index {
                 .put_checkpoint(id, entry)
                 .map_err(unencodable)?,
         );
+        Ok(())
+    }
+
+    /// A compaction may move a record behind a newer one of its label.
+    fn apply_label(
+        &mut self,
+        at: Location,
+        header: &RecordHeader,
+        payload: PayloadOf<'_>,
+    ) -> Result<(), IndexError> {
+        let (number, first_commit) = (header.subject, header.first_commit);
+        let known = self.processes.label_entry(number);
+        if known.is_some_and(|known| known.first_commit > first_commit) {
+            return Ok(());
+        }
+        let record = unless_damaged(payload().map(|bytes| bytes.to_vec()))?;
+        let entry = LabelEntry {
+            first_commit,
+            at,
+            record,
+        };
+        let entry = self.processes.put_label(number, entry);
+        self.pending.put_label(number, entry.map_err(unencodable)?);
         Ok(())
     }
 
@@ -247,6 +271,7 @@ impl Index {
             | RecordKind::CheckpointDropped
             | RecordKind::DeletedPids
             | RecordKind::DroppedCheckpoints
+            | RecordKind::Label
             | RecordKind::LossAcknowledged => return Ok(()),
         }
         // Facts have no gaps and only a reopening follows an end, whose facts are in the same commit,

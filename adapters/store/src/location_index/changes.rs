@@ -92,6 +92,12 @@ impl IndexChanges {
         self.records += 1;
     }
 
+    /// Sets the entry of a label, as [`ProcessTable::put_label`] encoded it.
+    pub(crate) fn put_label(&mut self, number: u64, entry: Vec<u8>) {
+        self.entries.insert(label_key(number), entry);
+        self.records += 1;
+    }
+
     /// Sets acknowledged losses, as [`ProcessTable::put_losses`] encoded them.
     pub(crate) fn put_losses(&mut self, commit: u64, losses: Vec<u8>) {
         self.entries.insert(losses_key(commit), losses);
@@ -149,6 +155,11 @@ pub(crate) fn process_key(pid: Pid) -> [u8; 9] {
 /// The key of a checkpoint's entry.
 pub(crate) fn checkpoint_key(id: CheckpointId) -> [u8; 9] {
     number_key(b'k', id.0)
+}
+
+/// The key of a label's entry.
+pub(crate) fn label_key(number: u64) -> [u8; 9] {
+    number_key(b'n', number)
 }
 
 /// The key of the losses that one commit acknowledged.

@@ -44,6 +44,7 @@ impl TableLoader {
                     .checkpoints
                     .insert(CheckpointId(number), CheckpointEntry::from_bytes(entry)?),
             ),
+            b'n' => drop(self.table.labels.insert(number, codec::decode(entry).ok()?)),
             b'l' => drop(
                 self.table
                     .acknowledged

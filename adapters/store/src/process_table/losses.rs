@@ -84,6 +84,7 @@ impl ProcessTable {
             | Issue::SegmentStart { .. }
             | Issue::Content { .. }
             | Issue::Checkpoint { .. }
+            | Issue::Label { .. }
             | Issue::LogTooShort { .. }
             | Issue::UnknownEnd { .. } => false,
         };
@@ -147,7 +148,7 @@ impl ProcessTable {
     }
 
     /// The losses that this table shows: lost ranges, then processes without a readable row, then
-    /// unreadable checkpoints.
+    /// unreadable checkpoints and labels.
     pub(crate) fn losses(&self) -> Vec<Issue> {
         let entries = self
             .entries()
@@ -171,6 +172,7 @@ impl ProcessTable {
             .iter()
             .filter(|(_, entry)| entry.state == CheckpointState::Damaged);
         losses.extend(damaged.map(|(id, _)| Issue::Checkpoint { id: *id }));
+        losses.extend(self.damaged_labels());
         losses
     }
 

@@ -192,6 +192,9 @@ impl Store for WriterAndReader {
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
         self.reads.last_checkpoint()
     }
+    fn labels(&self) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        self.reads.labels()
+    }
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
         self.reads.content(hash)
     }

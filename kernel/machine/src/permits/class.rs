@@ -46,6 +46,12 @@ impl Class {
         !self.queue.is_empty()
     }
 
+    /// The ticket that [`grant_next`](Self::grant_next) grants.
+    pub(super) fn next(&self) -> Option<PermitTicket> {
+        let (_, _, root) = self.queue.first()?;
+        self.trees.get(root)?.waiting.first().copied()
+    }
+
     /// Adds a ticket. If no call of the class was waiting, its pass value is raised to `min_pass`
     /// (the scheduler's current pass value plus one stride of this class), so that a class does not
     /// save up permits while it is empty.

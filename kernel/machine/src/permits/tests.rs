@@ -214,6 +214,66 @@ fn a_pause_stops_all_grants_and_is_never_shortened() {
     );
 }
 
+fn demand(tokens: u64) -> TokenDemand {
+    TokenDemand {
+        tokens,
+        per_minute: 100,
+    }
+}
+
+#[test]
+fn a_call_waits_until_the_last_minute_leaves_room_for_its_tokens() {
+    let mut permits = Permits::new(4);
+    let first = permits.enter_limited(normal(1), demand(60));
+    let second = permits.enter_limited(normal(2), demand(60));
+    let third = permits.enter_limited(normal(3), demand(10));
+    assert_eq!(permits.grant(0), Some(first));
+    assert_eq!(
+        permits.grant(0),
+        None,
+        "the third one stays behind the second"
+    );
+    assert_eq!(permits.wake_ms(0), None, "the first one has to end");
+    permits.end_call(first, Some(50), 1_000);
+    permits.leave(first);
+    assert_eq!(permits.grant(1_000), None);
+    assert_eq!(permits.wake_ms(1_000), Some(61_000));
+    assert_eq!(permits.grant(60_999), None);
+    assert_eq!(permits.grant(61_000), Some(second));
+    assert_eq!(permits.grant(61_000), Some(third));
+    // Without usage, as of a failed call, the estimate counts.
+    permits.end_call(second, None, 62_000);
+    permits.leave(second);
+    let fourth = permits.enter_limited(normal(4), demand(31));
+    assert_eq!(permits.grant(62_000), None);
+    permits.end_call(third, Some(9), 63_000);
+    permits.leave(third);
+    assert_eq!(permits.grant(63_000), Some(fourth));
+}
+
+#[test]
+fn a_call_that_is_larger_than_its_limit_runs_alone() {
+    let mut permits = Permits::new(2);
+    let unlimited = permits.enter(normal(1));
+    let large = permits.enter_limited(normal(2), demand(1_000));
+    assert_eq!(permits.grant(0), Some(unlimited));
+    assert_eq!(permits.grant(0), Some(large), "nothing counts yet");
+    permits.end_call(unlimited, Some(1), 10);
+    permits.leave(unlimited);
+    permits.end_call(large, Some(2_000), 10);
+    permits.leave(large);
+    let next = permits.enter_limited(normal(3), demand(1));
+    let withdrawn = permits.enter_limited(normal(4), demand(1));
+    permits.leave(withdrawn);
+    assert_eq!(
+        permits.wake_ms(10),
+        Some(60_010),
+        "a call without a limit counts too"
+    );
+    assert_eq!(permits.grant(60_010), Some(next));
+    assert_eq!(permits.demands.len(), 0);
+}
+
 #[test]
 fn leaving_frees_a_waiting_ticket_or_a_granted_permit() {
     let mut permits = Permits::new(1);

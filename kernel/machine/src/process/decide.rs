@@ -12,7 +12,7 @@ use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::process::Waiting;
-use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Entry, MailFact, Phase};
+use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Entry, MailFact, Phase, TurnFact};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -45,6 +45,22 @@ pub struct Decision {
     /// The facts by which an ended child is opened again. They are committed together with the
     /// facts of this process (REOPEN-1).
     pub reopening: Option<Reopening>,
+}
+
+impl Decision {
+    /// Whether anything begins with this decision: a turn, a call, or a child. The end of a turn
+    /// begins nothing.
+    #[must_use]
+    pub fn begins_work(&self) -> bool {
+        let begins = |fact: &Fact| matches!(fact, Fact::Turn(TurnFact::Began));
+        let starts = |effect: &Effect| {
+            matches!(
+                effect,
+                Effect::StartWork { .. } | Effect::Summarize { .. } | Effect::StartChildren { .. }
+            )
+        };
+        self.facts.iter().any(begins) || self.effects.iter().any(starts)
+    }
 }
 
 /// Decides on `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails: a mistake of

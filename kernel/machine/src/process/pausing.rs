@@ -334,7 +334,8 @@ impl Draft {
                 format!("process {pid} is paused: it has used {paused}. Raise its limit first")
             }
             None => format!(
-                "a process above process {pid} is paused at a limit. Raise that limit first"
+                "a process above process {pid} is paused at a limit, or a label of its tree has used \
+                 up its budget. Raise that limit first"
             ),
         }
     }

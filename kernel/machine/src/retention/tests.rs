@@ -2,7 +2,7 @@
 
 use dormouse_proto::checkpoint::{Member, Scope};
 use dormouse_proto::id::CommitNumber;
-use dormouse_proto::process::{BranchOrigin, Exit, ExitStatus, Origin, Waiting};
+use dormouse_proto::process::{BranchOrigin, Exit, ExitStatus, Origin};
 
 use super::*;
 
@@ -24,16 +24,9 @@ fn checkpoint(id: u64, of: u64, at_ms: u64, label: &str) -> Checkpoint {
 
 fn row(pid: u64, parent: Option<u64>, has_ended: Option<()>) -> ProcessRow {
     ProcessRow {
-        pid: Pid(pid),
         parent: parent.map(Pid),
-        program: "p".into(),
-        name: None,
-        origin: Origin::Started,
-        branched_from: None,
         exit: has_ended.map(|()| Exit::new(ExitStatus::Done, "")),
-        waiting: Waiting::Nothing,
-        reopenings: 0,
-        is_paused: false,
+        ..ProcessRow::started(Pid(pid), "p")
     }
 }
 

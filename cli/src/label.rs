@@ -1,0 +1,257 @@
+//! `dormouse label`: sets, removes and lists the budgets of labels, which all trees of a store with a
+//! label share.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use dormouse::label::{Label, LabelBudget, Period};
+use dormouse::program::parse_money;
+use dormouse::schedule::format_time;
+use dormouse::{Amount, Budget, KernelError, LabelStatus};
+use serde_json::{Map, Value, json};
+
+use crate::args::Store;
+use crate::failure::Failure;
+use crate::kernel_setup::{KernelSetup, open_read_only};
+use crate::terminal::{self, one_line, print_stderr};
+
+/// `dormouse label`
+#[derive(Debug, Args)]
+pub(crate) struct LabelArgs {
+    #[command(subcommand)]
+    pub(crate) action: LabelAction,
+}
+
+/// What is done with the budgets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabelAction {
+    /// Set what all trees with a label may use together, each day or month. Other limits for the same
+    /// period keep what was counted; another period or zone begins at zero.
+    Set(SetBudget),
+    /// Remove the budget of a label, and what was counted.
+    Remove(RemoveBudget),
+    /// List the labels that have a budget, and what was used in the present period.
+    List(ListBudgets),
+}
+
+/// `dormouse label set`
+#[derive(Debug, Args)]
+pub(crate) struct SetBudget {
+    /// The label, such as user=anna.
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) label: Label,
+    /// How long the budget lasts: day or month.
+    #[arg(long, value_name = "PERIOD")]
+    pub(crate) per: Period,
+    /// The time zone in which a period begins, by its IANA name, such as Europe/Berlin.
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub(crate) zone: String,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+    #[command(flatten)]
+    pub(crate) store: Store,
+}
+
+/// The limits of a budget.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Limits {
+    /// The most money, in the currency of the price table, such as 1.50.
+    #[arg(long, value_name = "MONEY", value_parser = parse_money)]
+    pub(crate) cost: Option<u64>,
+    /// The most input tokens.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) input_tokens: Option<u64>,
+    /// The most output tokens.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) output_tokens: Option<u64>,
+}
+
+/// `dormouse label remove`
+#[derive(Debug, Args)]
+pub(crate) struct RemoveBudget {
+    /// The label, such as user=anna.
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) label: Label,
+    #[command(flatten)]
+    pub(crate) store: Store,
+}
+
+/// `dormouse label list`
+#[derive(Debug, Args)]
+pub(crate) struct ListBudgets {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Does what `dormouse label` is asked for.
+pub(crate) async fn label(args: LabelArgs) -> Result<ExitCode, Failure> {
+    match args.action {
+        LabelAction::Set(args) => set_budget(args).await,
+        LabelAction::Remove(args) => remove_budget(args).await,
+        LabelAction::List(args) => list_budgets(args).await,
+    }
+}
+
+/// Sets a budget. The store is created if there is none, so that budgets can be set before anything
+/// runs.
+async fn set_budget(args: SetBudget) -> Result<ExitCode, Failure> {
+    let Limits {
+        cost,
+        input_tokens,
+        output_tokens,
+    } = args.limits;
+    let limits = Budget {
+        cost_nanos: cost,
+        input_tokens,
+        output_tokens,
+        ..Budget::default()
+    };
+    let budget = LabelBudget {
+        per: args.per,
+        zone: args.zone.into(),
+        limits,
+    };
+    let kernel = KernelSetup::on(&args.store).build().await?;
+    let set = kernel.set_label_budget(args.label, budget).await;
+    kernel.shutdown().await?;
+    set.map_err(label_failure)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn remove_budget(args: RemoveBudget) -> Result<ExitCode, Failure> {
+    let kernel = KernelSetup::on(&args.store).open_existing().await?;
+    let is_known = kernel.labels().iter().any(|it| it.label == args.label);
+    let removed = match is_known {
+        true => kernel.remove_label_budget(args.label.clone()).await,
+        false => Ok(()),
+    };
+    kernel.shutdown().await?;
+    removed?;
+    if is_known {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::Usage(format!(
+        "the label {} has no budget: dormouse label list --store {} shows which have one",
+        args.label,
+        args.store.folder.display()
+    )))
+}
+
+async fn list_budgets(args: ListBudgets) -> Result<ExitCode, Failure> {
+    let kernel = open_read_only(&args.store).await?;
+    let labels = kernel.labels();
+    kernel.shutdown().await?;
+    let mut out = terminal::stdout();
+    if !args.json {
+        writeln!(out, "{:<28} {:<6} {:<21} USED", "LABEL", "PER", "UNTIL")?;
+    }
+    for status in &labels {
+        if args.json {
+            writeln!(out, "{}", terminal::escaped_json(&label_json(status)))?;
+        } else {
+            let label = one_line(&status.label.to_string());
+            writeln!(
+                out,
+                "{label:<28} {:<6} {:<21} {}",
+                status.budget.per.word(),
+                format_time(status.until_ms),
+                describe_usage(status)
+            )?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn label_failure(error: KernelError) -> Failure {
+    match error {
+        KernelError::Label(error) => Failure::Usage(error.to_string()),
+        error => error.into(),
+    }
+}
+
+/// What was used of an amount.
+fn used(status: &LabelStatus, amount: Amount) -> u64 {
+    match amount {
+        Amount::InputTokens => status.spent.all_input_tokens(),
+        Amount::OutputTokens => status.spent.output_tokens,
+        _ => status.spent.cost_nanos,
+    }
+}
+
+/// What was used of each limit: `cost 1.02 of 5, output_tokens 64 of 50`.
+fn describe_usage(status: &LabelStatus) -> String {
+    let limits = status.budget.limits.limited();
+    let parts = limits.map(|(amount, limit)| {
+        let (used, limit) = (amount.show(used(status, amount)), amount.show(limit));
+        format!("{} {used} of {limit}", amount.word())
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// A label as JSON. Scripts read it: `docs/limits.md`.
+pub(crate) fn label_json(status: &LabelStatus) -> Value {
+    let limits = status.budget.limits.limited();
+    let limits: Map<String, Value> = limits
+        .map(|(amount, limit)| {
+            let shown = json!({
+                "used": amount.show(used(status, amount)), "limit": amount.show(limit),
+            });
+            (amount.word().to_owned(), shown)
+        })
+        .collect();
+    json!({
+        "label": status.label.to_string(), "per": status.budget.per.word(),
+        "zone": &*status.budget.zone, "limits": limits, "since_ms": status.since_ms,
+        "until_ms": status.until_ms, "until": format_time(status.until_ms),
+        "is_used_up": status.reached.is_some(),
+    })
+}
+
+/// The label of a tree that is used up, if there is one; of several, the one that stays so longest.
+pub(crate) fn find_used_up(statuses: &[LabelStatus], labels: &Arc<[Label]>) -> Option<LabelStatus> {
+    let of_tree = |status: &&LabelStatus| labels.contains(&status.label);
+    let used_up = statuses.iter().filter(of_tree);
+    let used_up = used_up.filter(|status| status.reached.is_some());
+    used_up.max_by_key(|status| status.until_ms).cloned()
+}
+
+/// What a label has used up, and until when: `user=anna: output_tokens 64 of 50, until …`.
+pub(crate) fn describe_used_up(status: &LabelStatus) -> String {
+    let reached = status.reached.as_ref();
+    let reached = reached.map_or_else(|| describe_usage(status), ToString::to_string);
+    let until = format_time(status.until_ms);
+    format!("{}: {reached}, until {until}", status.label)
+}
+
+/// Which label holds trees up, and how they go on, on standard error.
+pub(crate) fn print_how_to_go_on(status: &LabelStatus, store: Option<&Path>) {
+    let reached = status.reached.as_ref();
+    let reached = reached.map_or_else(|| describe_usage(status), ToString::to_string);
+    print_stderr(&format!(
+        "the label {} has used up its budget ({reached}): its trees go on at {}",
+        one_line(&status.label.to_string()),
+        format_time(status.until_ms)
+    ));
+    let Some(store) = store.map(Path::display) else {
+        return;
+    };
+    let LabelBudget { per, zone, .. } = &status.budget;
+    let flag = match &status.reached {
+        Some(reached) => reached.amount.word().replace('_', "-"),
+        None => "cost".to_owned(),
+    };
+    let example = if flag == "cost" { "10.00" } else { "100000" };
+    print_stderr(&format!(
+        "Continue then with dormouse resume --store {store}, or set a larger budget now: dormouse \
+         label set '{}' --per {} --zone {zone} --{flag} {example} --store {store}",
+        one_line(&status.label.to_string()),
+        per.word(),
+    ));
+}
