@@ -39,9 +39,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
-use dormouse_kernel::process::{
-    Child, Completion, Decision, Fact, Input, PlacedArrival, State,
-};
+use dormouse_kernel::process::{Child, Completion, Decision, Fact, Input, PlacedArrival, State};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::label::Label;
 use dormouse_proto::process::Waiting;

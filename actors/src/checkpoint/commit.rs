@@ -222,6 +222,8 @@ fn commit_with_labels(
     commit(ops, at_ms)?;
     labels.finish(draft, changes.iter().copied());
     Ok(())
+}
+
 /// Commits to the store. One that panics has failed for good: what it has written is not known.
 fn commit_to_store(
     store: &dyn Store,

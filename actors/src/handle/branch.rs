@@ -6,6 +6,7 @@
 //! in one commit (`supervisor/branch.rs`).
 
 use std::future::IntoFuture;
+use std::sync::Arc;
 
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{

@@ -396,14 +396,14 @@ fn format_reach(reach: Reach) -> &'static str {
 mod tests {
     use dormouse_proto::process::{Origin, ProcessRow};
 
-    use super::super::table::tests::{root_row, table_of};
+    use super::super::table::tests::table_of;
     use super::*;
 
     /// A root without a name, other roots with names, and children of the first.
     fn table(named: u64, children: u64) -> ProcessTable {
         let with_name = |pid| ProcessRow {
             name: Some(format!("n{pid}").into()),
-            ..root_row(Pid(pid))
+            ..ProcessRow::started(Pid(pid), "p")
         };
         let child = |pid| ProcessRow {
             parent: Some(Pid(1)),
@@ -413,10 +413,10 @@ mod tests {
                     seq: u32::try_from(pid).unwrap(),
                 },
             },
-            ..root_row(Pid(pid))
+            ..ProcessRow::started(Pid(pid), "p")
         };
         let last_named = 1 + named;
-        let rows = std::iter::once(root_row(Pid(1)))
+        let rows = std::iter::once(ProcessRow::started(Pid(1), "p"))
             .chain((2..=last_named).map(with_name))
             .chain((last_named + 1..=last_named + children).map(child));
         table_of(rows.collect())

@@ -752,21 +752,6 @@ pub(super) mod tests {
     const ALARM: Waiting = Waiting::Alarm { due_ms: 7 };
     const PERSON: Waiting = Waiting::Person { expires_ms: None };
 
-    pub(in crate::supervisor) fn root_row(pid: Pid) -> ProcessRow {
-        ProcessRow {
-            pid,
-            parent: None,
-            program: "p".into(),
-            name: None,
-            origin: Origin::Started,
-            branched_from: None,
-            exit: None,
-            waiting: Waiting::Nothing,
-            reopenings: 0,
-            is_paused: false,
-        }
-    }
-
     pub(in crate::supervisor) fn table_of(rows: Vec<ProcessRow>) -> ProcessTable {
         let last_pid = rows.iter().map(|row| row.pid.0).max().unwrap();
         let listing = ProcessListing {
@@ -781,7 +766,7 @@ pub(super) mod tests {
     fn a_request_to_hibernate_ends_with_the_hibernation() {
         let pid = Pid(1);
         for next in [RunState::Loading, RunState::Held, RunState::Ended] {
-            let mut table = table_of(vec![root_row(pid)]);
+            let mut table = table_of(vec![ProcessRow::started(pid, "p")]);
             table.set_run_state(pid, RunState::Running);
             let (reply, mut result) = oneshot::channel();
             table.live_mut(pid).unwrap().hibernate_replies.push(reply);
@@ -798,7 +783,7 @@ pub(super) mod tests {
     #[test]
     fn the_children_of_a_process_that_is_opened_again_run() {
         let pid = Pid(1);
-        let mut table = table_of(vec![root_row(pid)]);
+        let mut table = table_of(vec![ProcessRow::started(pid, "p")]);
         table.set_stop_inherited(pid, true);
         let exit = Exit::new(ExitStatus::Interrupted, "");
         table.record_end(pid, &exit, FinalState::InJournal).unwrap();

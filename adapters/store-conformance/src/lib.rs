@@ -44,7 +44,7 @@ pub fn check_store(mut open: impl FnMut() -> Subject) {
     }
 }
 
-const CASES: [fn(&mut Subject); 29] = [
+const CASES: [fn(&mut Subject); 31] = [
     journals::an_empty_store_contains_nothing,
     journals::a_journal_is_the_latest_image_and_the_facts_after_it,
     journals::a_commit_is_all_or_nothing,
