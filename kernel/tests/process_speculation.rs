@@ -106,6 +106,27 @@ fn a_rule_of_the_program_asks_about_the_write_of_the_chosen_branch() {
 }
 
 #[test]
+fn a_rule_asks_about_a_call_of_the_chosen_branch_that_its_original_had_begun() {
+    let mut original = called("ask = [\"bash\"]\n", &[("bash", "{}")]);
+    original.approve(original.first_call());
+    assert_eq!(original.begun().len(), 1);
+    let image = || original.state.image();
+    for image in [
+        image_of_copy(image(), 0),
+        image_of_branch(image(), 0, StartMode::Running),
+    ] {
+        let mut run = of_image(&original, speculative_image(image), 1, 0);
+        assert_eq!(run.reasons(), [HoldReason::Speculation]);
+        run.choose();
+        assert!(run.begun().is_empty());
+        let rule = "bash".into();
+        assert_eq!(run.reasons(), [HoldReason::Rule { rule }]);
+        run.approve(run.first_call());
+        assert_eq!(run.begun().len(), 1);
+    }
+}
+
+#[test]
 fn a_person_cannot_approve_a_speculative_call_and_may_refuse_it() {
     let mut run = branch("");
     run.reply(&[WRITE]);
