@@ -72,11 +72,11 @@ static STORE: LazyLock<Forged> = LazyLock::new(|| {
         contents.collect(),
         vec![
             WriteOp::ProcessCreated {
-                row,
+                row: Box::new(row),
                 image: image.clone(),
             },
             WriteOp::ProcessCreated {
-                row: child,
+                row: Box::new(child),
                 image: image.clone(),
             },
         ],

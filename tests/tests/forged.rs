@@ -260,7 +260,7 @@ fn store_with_images(dir: &Path) -> Forged {
         .unwrap()
         .payload;
     let created = |pid| WriteOp::ProcessCreated {
-        row: ProcessRow::started(Pid(pid), "p"),
+        row: Box::new(ProcessRow::started(Pid(pid), "p")),
         image: image.clone(),
     };
     let exit = Exit::new(ExitStatus::Done, "done");

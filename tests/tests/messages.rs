@@ -505,7 +505,7 @@ fn cut(store: &MemoryStore, upto: &[Option<FactNumber>]) -> MemoryStore {
         }
         let (pid, exit) = (row.pid, row.exit.clone());
         commit(WriteOp::ProcessCreated {
-            row: ProcessRow { exit: None, ..row },
+            row: Box::new(ProcessRow { exit: None, ..row }),
             image,
         });
         commit(WriteOp::Facts {

@@ -286,11 +286,11 @@ fn encode(
     };
     let op = match record {
         LogRecord::Created { row, image } => WriteOp::ProcessCreated {
-            row: ProcessRow {
+            row: Box::new(ProcessRow {
                 waiting: waiting_of_image(&image),
                 is_paused: image.pausing.paused.is_some(),
                 ..row
-            },
+            }),
             image: codec::encode(&image.try_map(&mut add_content)?)?,
         },
         LogRecord::Snapshot {

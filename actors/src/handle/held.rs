@@ -174,7 +174,7 @@ impl Kernel {
             with,
             reply,
         };
-        self.cast(RunMessage::Record(request))
+        self.cast(RunMessage::Record(Box::new(request)))
             .map_err(NotRecorded::Failed)?;
         recorded
             .await

@@ -47,7 +47,7 @@ pub(crate) enum RunMessage {
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
     /// Record a decision of the host in the journal of a held process.
-    Record(RecordRequest),
+    Record(Box<RecordRequest>),
     /// The decision was recorded, or could not be.
     RecordFinished {
         pid: Pid,
@@ -78,7 +78,7 @@ impl Supervisor {
             RunMessage::Loaded { pid, result } => self.on_loaded(pid, result).await,
             RunMessage::NotDurable { pid, error } => self.on_commit_failed(pid, &error),
             RunMessage::Ended { pid, exit } => self.on_process_ended(pid, exit),
-            RunMessage::Record(request) => self.record_at_rest(request),
+            RunMessage::Record(request) => self.record_at_rest(*request),
             RunMessage::RecordFinished { pid, wait } => self.on_record_finished(pid, wait),
             RunMessage::AskParent { parent, delivery } => self.deliver(parent, *delivery),
             RunMessage::ReopeningFinished {

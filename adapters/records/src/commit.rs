@@ -284,7 +284,9 @@ impl<L: RecordLog> RecordStore<L> {
     ) -> Result<(), StoreError> {
         match op {
             WriteOp::ProcessCreated { row, image } => {
-                changes.rows.insert(row.pid, StoredRow::new(row.clone()));
+                changes
+                    .rows
+                    .insert(row.pid, StoredRow::new((**row).clone()));
                 let snapshots = stream(StreamKind::Snapshot, row.pid);
                 changes.ops.push(codec.put_op(snapshots, 0, image)?);
             }

@@ -37,7 +37,7 @@
 //! let store = RecordStore::new_on(MemoryLog::default());
 //! let owner = store.claim()?;
 //! let row = ProcessRow::started(Pid(1), "auditor");
-//! let created = WriteOp::ProcessCreated { row, image: b"image".to_vec() };
+//! let created = WriteOp::ProcessCreated { row: Box::new(row), image: b"image".to_vec() };
 //! store.commit(owner, Batch::durable(&[created], 1_700_000_000_000))?;
 //! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
 //! # Ok::<(), dormouse_actors::ports::StoreError>(())
@@ -59,7 +59,7 @@
 //!     .key(StoreSecret::new([7; 32])) // a real key comes from a secret manager, not from source
 //!     .compression(Compression::Zstd(3));
 //! # let row = ProcessRow::started(Pid(1), "auditor");
-//! # let born = WriteOp::ProcessCreated { row, image: b"image".to_vec() };
+//! # let born = WriteOp::ProcessCreated { row: Box::new(row), image: b"image".to_vec() };
 //! let owner = store.claim()?;
 //! store.commit(owner, Batch::durable(&[born], 1_700_000_000_000))?;
 //! let without_key = RecordStore::new_on(log);

@@ -113,7 +113,14 @@ fn fill(store: &dyn Store) -> Vec<Bytes> {
         ..row(1)
     };
     let image = "the-image".repeat(50).into_bytes();
-    commit(store, owner, &[WriteOp::ProcessCreated { row, image }]);
+    commit(
+        store,
+        owner,
+        &[WriteOp::ProcessCreated {
+            row: Box::new(row),
+            image,
+        }],
+    );
     let facts = vec![b"the-fact".to_vec(), b"the-fact".repeat(100)];
     let (pid, first) = (Pid(1), FactNumber(1));
     let label = WriteOp::Checkpoint {

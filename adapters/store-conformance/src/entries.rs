@@ -22,7 +22,7 @@ pub fn row(pid: u64) -> ProcessRow {
 #[must_use]
 pub fn created(pid: u64) -> WriteOp {
     WriteOp::ProcessCreated {
-        row: row(pid),
+        row: Box::new(row(pid)),
         image: format!("image of {pid}").into_bytes(),
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn the_table_has_what_each_process_waits_for(subject: &mut Subject) {
         ..row(2)
     };
     let created_asleep = WriteOp::ProcessCreated {
-        row: born_asleep.clone(),
+        row: Box::new(born_asleep.clone()),
         image: b"image".to_vec(),
     };
     commit_ops(subject, owner, &[created(1), created_asleep, created(3)]);
@@ -99,10 +99,10 @@ pub(crate) fn the_table_has_what_each_process_waits_for(subject: &mut Subject) {
 pub(crate) fn the_table_says_which_processes_are_paused(subject: &mut Subject) {
     let owner = claim(subject);
     let created_paused = WriteOp::ProcessCreated {
-        row: ProcessRow {
+        row: Box::new(ProcessRow {
             is_paused: true,
             ..row(2)
-        },
+        }),
         image: b"image".to_vec(),
     };
     let ops = [created(1), created_paused, created(3)];

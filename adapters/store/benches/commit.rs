@@ -29,7 +29,7 @@ fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
             owner,
             Batch::durable(
                 &[WriteOp::ProcessCreated {
-                    row,
+                    row: Box::new(row),
                     image: vec![0; FACT_BYTES],
                 }],
                 0,

@@ -97,7 +97,7 @@ impl Log {
                     );
                     ops.push(match first {
                         0 => WriteOp::ProcessCreated {
-                            row: ProcessRow::started(pid, "bench"),
+                            row: Box::new(ProcessRow::started(pid, "bench")),
                             image: vec![0; FACT_BYTES],
                         },
                         first => WriteOp::Facts {

@@ -33,7 +33,7 @@ fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
             owner,
             Batch::durable(
                 &[WriteOp::ProcessCreated {
-                    row,
+                    row: Box::new(row),
                     image: Vec::new(),
                 }],
                 0,

@@ -41,7 +41,7 @@
 //! let store = LogStore::open(folder.path())?;
 //! let owner = store.claim()?;
 //! let row = ProcessRow::started(Pid(1), "auditor");
-//! store.commit(owner, Batch::durable(&[WriteOp::ProcessCreated { row, image: b"image".to_vec() }], 1_700_000_000_000))?;
+//! store.commit(owner, Batch::durable(&[WriteOp::ProcessCreated { row: Box::new(row), image: b"image".to_vec() }], 1_700_000_000_000))?;
 //! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -76,7 +76,7 @@ fn content(number: u64) -> &'static (ContentHash, Bytes) {
 fn entries(number: u64) -> Vec<WriteOp> {
     let row = |pid| ProcessRow::started(Pid(pid), "worker");
     let created = |pid| WriteOp::ProcessCreated {
-        row: row(pid),
+        row: Box::new(row(pid)),
         image: vec![pid as u8; 40],
     };
     let (hash, bytes) = content(number).clone();

@@ -223,7 +223,7 @@ mod tests {
         };
         let end = || store.writer().position().end.offset as usize;
         commit(&[WriteOp::ProcessCreated {
-            row: ProcessRow::started(Pid(1), "p"),
+            row: Box::new(ProcessRow::started(Pid(1), "p")),
             image: vec![1],
         }]);
         let heads = ["HEAD", "HEAD2"].map(|name| folder.path().join(name));

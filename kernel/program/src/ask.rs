@@ -125,7 +125,10 @@ fn may_be_taken_as(value: &Value, expected: &Value) -> bool {
             serde_json::from_str::<Value>(text).is_ok_and(|written| written == *expected)
         }
         (Value::Number(written), Value::Number(number)) => written.as_f64() == number.as_f64(),
-        (Value::Number(_) | Value::Bool(_), Value::String(text)) => *text == value.to_string(),
+        (Value::Number(_) | Value::Bool(_), Value::String(text)) => {
+            let written = value.to_string();
+            *text == written
+        }
         _ => false,
     }
 }

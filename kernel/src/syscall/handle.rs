@@ -345,7 +345,8 @@ mod tests {
         table.insert(
             table.next_id(),
             Entry::new(
-                Content::new("x".repeat(MAX_EXPANDED_BYTES / 2)),
+                // Two more bytes are the quotation marks.
+                Content::new("x".repeat(MAX_EXPANDED_BYTES / 2 - 2)),
                 8,
                 "tool:t",
                 0,

@@ -63,7 +63,7 @@ pub enum WriteOp {
     /// A process is created: its row in the process table, and its initial state (fact number 0).
     ProcessCreated {
         /// The row.
-        row: ProcessRow,
+        row: Box<ProcessRow>,
         /// The encoded image.
         image: Vec<u8>,
     },

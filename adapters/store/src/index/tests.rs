@@ -24,7 +24,7 @@ fn an_index_ahead_of_head_is_valid_if_the_log_is_whole_up_to_its_position() {
         let owner = store.claim().unwrap();
         let commit = |entry| store.commit(owner, Batch::durable(&[entry], 0)).unwrap();
         commit(WriteOp::ProcessCreated {
-            row: ProcessRow::started(Pid(1), "p"),
+            row: Box::new(ProcessRow::started(Pid(1), "p")),
             image: vec![1],
         });
         store.writer().sync_head().unwrap();
@@ -80,7 +80,7 @@ fn the_records_that_are_not_yet_indexed_are_bounded() {
             .unwrap();
     };
     commit(WriteOp::ProcessCreated {
-        row: ProcessRow::started(Pid(1), "p"),
+        row: Box::new(ProcessRow::started(Pid(1), "p")),
         image: vec![1],
     });
     let mut most = 0;

@@ -23,7 +23,7 @@ fn fill(store: &LogStore) -> OwnerToken {
             owner,
             Batch::durable(
                 &[WriteOp::ProcessCreated {
-                    row,
+                    row: Box::new(row),
                     image: vec![1],
                 }],
                 0,

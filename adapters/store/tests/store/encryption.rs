@@ -42,7 +42,7 @@ fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
         &store,
         owner,
         &[WriteOp::ProcessCreated {
-            row,
+            row: Box::new(row),
             image: b"the-image".to_vec(),
         }],
     );

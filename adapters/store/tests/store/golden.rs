@@ -87,7 +87,7 @@ fn commits(name: &str) -> Vec<Vec<WriteOp>> {
         vec![
             facts(1, 1..=3),
             WriteOp::ProcessCreated {
-                row: forked,
+                row: Box::new(forked),
                 image: vec![2; 20],
             },
         ],
@@ -95,7 +95,7 @@ fn commits(name: &str) -> Vec<Vec<WriteOp>> {
         vec![
             checkpoint(1, &[1, 2]),
             WriteOp::ProcessCreated {
-                row: branched_from,
+                row: Box::new(branched_from),
                 image: Vec::new(),
             },
         ],

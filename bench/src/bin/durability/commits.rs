@@ -29,7 +29,7 @@ pub(crate) fn one_fact(folder: &Path) -> Outcome {
     let store = LogStore::open(folder.join("store"))?;
     let owner = store.claim()?;
     let created = WriteOp::ProcessCreated {
-        row: row(),
+        row: Box::new(row()),
         image: vec![0; FACT_BYTES],
     };
     store.commit(owner, Batch::durable(&[created], 0))?;
@@ -80,7 +80,7 @@ fn compare_shared_commit(folder: &Path) -> Outcome {
     let store = LogStore::open(folder)?;
     let owner = store.claim()?;
     let created = |pid| WriteOp::ProcessCreated {
-        row: ProcessRow::started(Pid(pid), "bench"),
+        row: Box::new(ProcessRow::started(Pid(pid), "bench")),
         image: vec![0; FACT_BYTES],
     };
     store.commit(

@@ -26,7 +26,7 @@ pub(crate) fn rebuild_index(folder: &Path) -> Outcome {
         owner,
         Batch::durable(
             &[WriteOp::ProcessCreated {
-                row,
+                row: Box::new(row),
                 image: Vec::new(),
             }],
             0,

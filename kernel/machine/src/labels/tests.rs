@@ -73,6 +73,8 @@ fn a_budget_is_shared_by_all_trees_with_the_label_and_begins_anew_each_day() {
         None,
         "a new day has a budget of its own"
     );
+    // Its commit failed.
+    book.finish(LabelDraft::default(), [&used_by(&labels, 40)]);
     // The day on which the clock is set has 23 hours.
     commit(&mut book, &[used_by(&labels, 40)], exhausted.until_ms);
     let status = &book.statuses(exhausted.until_ms)[0];

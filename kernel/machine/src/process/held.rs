@@ -62,9 +62,10 @@ impl Draft {
         // A call that has begun was approved, if a rule asks about it. Only one that its original had
         // begun, and that was held until its speculative process was chosen, has no approval: it
         // would be repeated.
-        let open = self.state.pending_calls().iter().filter(|pending_call| {
-            pending_call.answer.is_none() && pending_call.gate.is_none()
-        });
+        let open =
+            self.state.pending_calls().iter().filter(|pending_call| {
+                pending_call.answer.is_none() && pending_call.gate.is_none()
+            });
         let holds: Vec<_> = open
             .filter_map(|pending_call| Some((pending_call.call, self.hold_reason(pending_call)?)))
             .collect();
