@@ -627,7 +627,8 @@ fn a_mask_leaves_binary_data_binary_and_utf_16_what_it_is() {
     for bytes in [vec![153, 32, 0], utf16] {
         for start in 0..bytes.len() {
             for end in start..=bytes.len() {
-                let ranges = Ranges(Vec::from([start..end]));
+                let range = start..end;
+                let ranges = Ranges(vec![range]);
                 let mut masker = Masker::new(&ranges);
                 assert!(masker.feed(&bytes).is_empty());
                 let masked = masker.finish();

@@ -378,15 +378,6 @@ fn a_copy_of_an_ended_task_does_not_end_with_a_call_of_the_host() {
 
 /// Its turn comes with its first input.
 #[test]
-fn a_task_that_had_no_turn_does_not_end_with_its_alarm() {
-    let mut task = process_born(Lifetime::Task, "", None, |image| image);
-    task.host_calls("wake_at", r#"{"in": "1h"}"#);
-    assert_eq!(task.open().len(), 1);
-    task.host_calls("cancel_alarm", r#"{"alarm": "alarm:1"}"#);
-    assert_eq!((task.open(), task.ended()), (vec![], None));
-}
-
-#[test]
 fn a_speculative_task_whose_alarm_is_cancelled_waits_to_be_chosen() {
     let speculative = |image| with_speculation(image, Speculation::Branch);
     let mut task = process_born(Lifetime::Task, "", Some("go"), speculative);

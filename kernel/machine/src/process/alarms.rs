@@ -291,12 +291,11 @@ impl Draft {
             .attribute_if("next", next_ms.map(format_time))
     }
 
-    /// Ends a task that rests after its turn and that nothing will wake: its last alarm is gone. A
-    /// task without messages has had no turn yet, and a speculative root waits to be chosen. While a
-    /// call of the host is open, or what may be a message is being read, the end has to wait.
+    /// Ends a task that rests and that nothing will wake: its last alarm is gone. One that was started
+    /// for a later time ends too, without a turn. A speculative root waits to be chosen. While a call
+    /// of the host is open, or what may be a message is being read, the end has to wait.
     fn end_if_nothing_will_wake(&mut self) {
-        let is_task = self.state.lifetime == Lifetime::Task && !self.state.messages.is_empty();
-        if !is_task || self.state.waits_after_turn() {
+        if self.state.lifetime != Lifetime::Task || self.state.waits_after_turn() {
             return;
         }
         let is_reading = self.state.pending_reads.has_arrivals();
