@@ -142,18 +142,19 @@ pub(crate) fn restorable_checkpoints(
 /// The state of a process at a checkpoint; `None` if it cannot return to that checkpoint.
 ///
 /// # Errors
-/// The errors of the journal.
+/// The errors of the journal; [`StoreError::Damaged`] if the checkpoint may be among the lost
+/// records.
 pub(crate) fn state_at_checkpoint(
     store: &dyn Store,
     context: &KernelContext,
     id: CheckpointId,
     lineage: &Lineage,
 ) -> Result<Option<CheckpointImage>, LoadError> {
-    let checkpoints = store.checkpoints()?;
-    let checkpoint = checkpoints.iter().find(|checkpoint| checkpoint.id == id);
-    let Some((pid, checkpoint)) =
-        checkpoint.and_then(|checkpoint| locate_checkpoint(checkpoint, lineage))
-    else {
+    let checkpoint = match find_checkpoint(store, id) {
+        Err(StoreError::UnknownCheckpoint(_)) => return Ok(None),
+        found => found?,
+    };
+    let Some((pid, checkpoint)) = locate_checkpoint(&checkpoint, lineage) else {
         return Ok(None);
     };
     let image = recovery::load_process(store, context, pid, Some(checkpoint.at), LoadPurpose::Run)?

@@ -22,11 +22,19 @@ pub enum Durability {
     /// all processes that wait.
     #[default]
     EveryFact,
-    /// When a turn ends, a process is created or ends, the host sends input, a call is held or a
-    /// person answers it, an alarm is set or fires, a process is stopped, paused, raised, continued or
-    /// chosen, or a checkpoint is made; after one second at the latest. Until then the operating
-    /// system has the facts. A kill loses nothing. A power loss can lose the facts of unfinished
-    /// turns: a tool that ran in one of them may run again.
+    /// When something happens on which others depend; after one second at the latest:
+    ///
+    /// * A turn ends or is interrupted, or a process is created, ends or is opened again.
+    /// * The host sends input, replaces tools, sets an effect policy, or returns a process to an
+    ///   earlier position; a process goes back itself.
+    /// * A call is held, or a person answers it; an alarm is set, fires or is cancelled.
+    /// * A process is stopped, paused, raised, continued, suspended, released or chosen.
+    /// * A checkpoint is made or dropped, or the budget of a label is set.
+    ///
+    /// Until then the operating system has the facts. A kill loses nothing. A power loss can lose the
+    /// facts of unfinished turns, so that a tool that ran in one of them may run again. It can also
+    /// lose what belongs to no turn and is not listed: the calls that the host makes
+    /// ([`Process::call`](crate::Process::call)), and notes on descriptors.
     EveryTurn,
     /// In the background, after one second at the latest. Until then the operating system has the
     /// facts. A kill loses nothing. A power loss can lose the last second, acknowledged or not:
@@ -42,7 +50,7 @@ impl Durability {
         records: impl IntoIterator<Item = &'a LogRecord>,
     ) -> Option<SyncLevel> {
         let levels = records.into_iter().map(|record| match self {
-            // A snapshot only saves replay, and its facts are durable without it. A content is
+            // A snapshot only makes loading faster; its facts have their own sync. A content is
             // needed only once a record that refers to it is durable.
             _ if matches!(record, LogRecord::Snapshot { .. } | LogRecord::Content(_)) => {
                 SyncLevel::Written

@@ -51,7 +51,8 @@ pub(crate) struct Gc {
     /// the age of --older-than.
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) drop_ended: Option<u64>,
-    /// Delete the history of each process before its oldest kept checkpoint.
+    /// Delete the history of each process before its oldest kept checkpoint, up to the last but
+    /// one snapshot before it.
     #[arg(long)]
     pub(crate) shorten: bool,
     /// Sweep the segments of the log that are live to at most this percentage.
@@ -77,7 +78,7 @@ impl Gc {
 const MAX_ADVISED_LIVE_PERCENT: u8 = 90;
 
 /// Collects garbage, or counts it, and prints the result. A signal stops the collection at its next
-/// step. Exits with 3 if the store has lost something.
+/// step. Exits with 3 if the store has lost something that nobody has acknowledged.
 pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     require_store(&args.store.folder)?;
     let has_a_rule =
@@ -119,9 +120,9 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     };
     let collected = joined.map_err(|error| Failure::Run(error.to_string()))?;
     let (report, lost) = collected.map_err(KernelError::from)?;
-    print_report(&report, mode, unreadable, live_percent)?;
+    print_report(&report, &lost, mode, unreadable, live_percent)?;
     print_losses(&mut terminal::stdout(), &lost, false)?;
-    // What was acknowledged is told, and is nothing new.
+    // Acknowledged damage is printed, but does not change the exit code.
     if report.is_damage_new {
         return Ok(ExitCode::from(3));
     }
@@ -213,8 +214,10 @@ fn now_ms() -> u64 {
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Prints what was found, except the losses of the process table, which are printed after it.
 fn print_report(
     report: &CollectionReport,
+    lost: &[String],
     mode: SweepMode,
     policy: UnreadablePolicy,
     live_percent: u8,
@@ -239,10 +242,13 @@ fn print_report(
         deletions.histories.len()
     )?;
     if swept.outcome == SweepOutcome::Interrupted {
-        writeln!(
-            out,
-            "stopped early: what was deleted stays deleted, and the next gc continues to free space"
-        )?;
+        let so_far = match mode {
+            SweepMode::Count => "nothing was changed, and these counts are not complete",
+            SweepMode::Free => {
+                "what was deleted stays deleted, and the next gc continues to free space"
+            }
+        };
+        writeln!(out, "stopped early: {so_far}")?;
     }
     if swept.bytes_before > 0 {
         writeln!(
@@ -281,8 +287,8 @@ fn print_report(
             "segment {segment:08} is damaged and was not changed: see dormouse fsck"
         )?;
     }
-    for description in unreadable {
-        writeln!(out, "unreadable: {description}")?;
+    for description in unreadable.iter().filter(|text| !lost.contains(text)) {
+        writeln!(out, "unreadable: {}", terminal::one_line(description))?;
     }
     if !unreadable.is_empty() {
         writeln!(out, "{}", unreadable_text(policy))?;

@@ -24,7 +24,7 @@ pub(crate) struct Ps {
 }
 
 /// Lists the processes as a tree. Exits with 3 if a journal cannot be read, or if a process may be
-/// missing from the list.
+/// missing from the list, and nobody has acknowledged that.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
     let kernel = open_read_only(&args.store).await?;
     let roots = Trees::new(kernel.processes().await?).roots();

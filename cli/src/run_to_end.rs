@@ -19,8 +19,9 @@ use crate::sleepers::{Sleepers, wait_for_sleepers};
 use crate::stop_signals::StopSignals;
 use crate::terminal::{OutputFormat, print_stderr};
 
-pub(crate) use self::awaited_decisions::AwaitedDecisions;
-use self::outcome::{RootOutcome, wait_for_outcome};
+pub(crate) use self::awaited_decisions::{RestingTree, waking_alarm_ms};
+pub(crate) use self::outcome::RootOutcome;
+use self::outcome::wait_for_outcome;
 use self::results::{code_of_results, print_json, print_text};
 
 /// Whether a run ends when nothing is left to do before the next alarm.
@@ -92,21 +93,17 @@ pub(crate) async fn run_to_end(
         slept = wait_for_sleepers(&kernel, &asleep, when_asleep) => slept?,
         code = stop.next() => return shut_down_early(kernel, events, store, stop, code).await,
     };
-    pids.extend(slept.ended.iter().map(|(pid, _)| *pid));
-    let ended = slept.ended.into_iter();
-    results.extend(ended.map(|(pid, exit)| (pid, RootOutcome::Ended(exit))));
-    let idle = slept.idle.into_iter();
-    results.extend(idle.map(|pid| (pid, RootOutcome::Idle)));
-    let asking = slept.asking.into_iter();
-    results.extend(asking.map(|(pid, waiting)| (pid, RootOutcome::Asking(waiting))));
+    let has_ended = |(_, outcome): &&(Pid, RootOutcome)| matches!(outcome, RootOutcome::Ended(_));
+    let ended = slept.outcomes.iter().filter(has_ended);
+    pids.extend(ended.map(|(pid, _)| *pid));
+    results.extend(slept.outcomes);
     let went_to_sleep = results.iter().filter_map(|(_, outcome)| match outcome {
         RootOutcome::Asleep(next_alarm_ms) => Some(*next_alarm_ms),
         _ => None,
     });
-    let sleepers = went_to_sleep.fold(slept.still_asleep, Sleepers::with);
+    let sleepers = went_to_sleep.fold(slept.unfinished, Sleepers::with);
     let lines = process_lines(&kernel, &pids).await?;
     let unreadable = kernel.unreadable();
-    // The stream of events ends when the last handle of the kernel is dropped.
     drop(roots);
     let closed = kernel.shutdown().await;
     events.finish().await;

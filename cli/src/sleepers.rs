@@ -1,18 +1,19 @@
-//! The root processes of a run that only wait for their next alarm.
+//! The root processes of a run whose trees only waited for their next alarms when it began: `resume`
+//! finds them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dormouse::id::Pid;
-use dormouse::process::Exit;
 use dormouse::schedule::{format_duration, format_time};
-use dormouse::{Kernel, ProcessInfo};
+use dormouse::{Kernel, KernelError, ProcessError, ProcessInfo};
+use futures_util::FutureExt;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::run_to_end::{AwaitedDecisions, WhenAsleep};
+use crate::run_to_end::{RestingTree, RootOutcome, WhenAsleep, waking_alarm_ms};
 use crate::terminal::{self, OutputFormat, print_stderr};
 
 /// The longest pause until the sleepers are looked at again.
@@ -29,12 +30,10 @@ pub(crate) struct Sleepers {
 
 /// What became of the sleeping roots of a run.
 pub(crate) struct Slept {
-    pub(crate) ended: Vec<(Pid, Exit)>,
-    /// They have no alarm any more, and wait for input.
-    pub(crate) idle: Vec<Pid>,
-    /// A turn that an alarm began holds these calls, which wait for a person.
-    pub(crate) asking: Vec<(Pid, AwaitedDecisions)>,
-    pub(crate) still_asleep: Sleepers,
+    /// The roots that have come to an outcome.
+    pub(crate) outcomes: Vec<(Pid, RootOutcome)>,
+    /// The others: trees that are asleep, or in a turn that an alarm began.
+    pub(crate) unfinished: Sleepers,
 }
 
 impl Sleepers {
@@ -82,77 +81,148 @@ impl Sleepers {
     }
 }
 
-/// In a run that waits for alarms: waits until none of these roots has an alarm any more that can
-/// wake it. Otherwise only looks when they are due.
+/// With `--wait`, returns when each of these roots has come to an outcome: no alarm can wake its tree
+/// any more, and nothing goes on in it. Otherwise returns at once, with the time of the next alarm.
 pub(crate) async fn wait_for_sleepers(
     kernel: &Kernel,
     roots: &[Pid],
     when_asleep: WhenAsleep,
 ) -> Result<Slept, Failure> {
-    let roots: BTreeSet<Pid> = roots.iter().copied().collect();
-    let mut members = roots.clone();
+    let mut slept = Slept {
+        outcomes: Vec::new(),
+        unfinished: Sleepers::default(),
+    };
+    if roots.is_empty() {
+        return Ok(slept);
+    }
+    let mut root_of: BTreeMap<Pid, Pid> = roots.iter().map(|root| (*root, *root)).collect();
+    let mut rested_before = BTreeMap::new();
     loop {
-        let mut ended = Vec::new();
-        let mut idle = Vec::new();
-        let mut asking = Vec::new();
-        let mut still_asleep = Sleepers::default();
-        let mut next_alarm_ms = None;
-        if !roots.is_empty() {
-            let processes = kernel.processes().await?;
-            next_alarm_ms = next_alarm_of(&mut members, &processes);
-            for info in processes {
-                if !roots.contains(&info.row.pid) {
-                    continue;
+        let processes = kernel.processes().await?;
+        let mut next_alarm_ms = next_alarm_of(&mut root_of, &processes);
+        let mut rested = BTreeMap::new();
+        slept.outcomes.clear();
+        slept.unfinished = Sleepers::default();
+        for (root, members) in members_of(&root_of, &processes) {
+            if let Some(exit) = &root.row.exit {
+                let ended = RootOutcome::Ended(exit.clone());
+                slept.outcomes.push((root.row.pid, ended));
+                continue;
+            }
+            let pid = root.row.pid;
+            // In every run, a tree with an alarm is asleep.
+            let tree = RestingTree::of(kernel, pid, &members, WhenAsleep::Wait).await?;
+            // An input may be on its way from one process to another: so nothing may have happened
+            // since the last look either.
+            let was_resting = tree.is_some() && rested_before.get(&pid) == tree.as_ref();
+            match tree {
+                Some(tree) if was_resting || when_asleep == WhenAsleep::End => {
+                    let outcome = outcome_at_rest(kernel, root, &members, &tree).await?;
+                    slept.outcomes.push((pid, outcome));
+                    rested.insert(pid, tree);
                 }
-                match &info.row.exit {
-                    Some(exit) => ended.push((info.row.pid, exit.clone())),
-                    None if info.row.is_paused || info.status == "asking" => {
-                        let mut waiting = AwaitedDecisions::default();
-                        waiting.add(kernel, &info).await?;
-                        asking.push((info.row.pid, waiting));
+                tree => {
+                    if let Some(tree) = tree {
+                        rested.insert(pid, tree);
+                        // The next look is soon.
+                        next_alarm_ms = None;
                     }
-                    None if is_idle(&info) => idle.push(info.row.pid),
-                    None => {
-                        let next_alarm_ms = info.row.waiting.alarm_ms().unwrap_or_else(now_ms);
-                        still_asleep = still_asleep.with(next_alarm_ms);
-                    }
+                    let due_ms = members.iter().filter_map(|info| waking_alarm_ms(info));
+                    let due_ms = due_ms.min().unwrap_or_else(now_ms);
+                    slept.unfinished = slept.unfinished.with(due_ms);
                 }
             }
         }
-        if still_asleep.count == 0 || when_asleep == WhenAsleep::End {
-            return Ok(Slept {
-                ended,
-                idle,
-                asking,
-                still_asleep,
-            });
+        if slept.unfinished.count == 0 || when_asleep == WhenAsleep::End {
+            return Ok(slept);
         }
+        rested_before = rested;
         let left = next_alarm_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms()));
         let pause = Duration::from_millis(left).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         tokio::time::sleep(pause).await;
     }
 }
 
-/// When the next alarm of these trees is due. `members` has their roots, and gets all processes
+/// When the next alarm of these trees is due. `root_of` has their roots, and gets all processes
 /// below them; alarms of other trees, which may be held, fire in another run. `processes` are in the
 /// order of their pids, so that parents come before their children.
-fn next_alarm_of(members: &mut BTreeSet<Pid>, processes: &[ProcessInfo]) -> Option<u64> {
+fn next_alarm_of(root_of: &mut BTreeMap<Pid, Pid>, processes: &[ProcessInfo]) -> Option<u64> {
     let mut next_alarm_ms = None;
-    for ProcessInfo { row, .. } in processes {
-        if row.parent.is_some_and(|parent| members.contains(&parent)) {
-            members.insert(row.pid);
+    for info in processes {
+        let root_of_parent = info.row.parent.and_then(|parent| root_of.get(&parent));
+        if let Some(root) = root_of_parent.copied() {
+            root_of.insert(info.row.pid, root);
         }
-        if members.contains(&row.pid) {
-            next_alarm_ms = earliest(next_alarm_ms, row.waiting.alarm_ms());
+        if root_of.contains_key(&info.row.pid) {
+            next_alarm_ms = earliest(next_alarm_ms, waking_alarm_ms(info));
         }
     }
     next_alarm_ms
 }
 
-/// Whether nothing will happen for a process without an input.
-fn is_idle(info: &ProcessInfo) -> bool {
-    let is_resting = matches!(info.status, "idle" | "hibernated" | "stopped" | "held");
-    is_resting && info.row.waiting.alarm_ms().is_none()
+/// Each root of these trees with the members of its tree that have not ended.
+fn members_of<'a>(
+    root_of: &BTreeMap<Pid, Pid>,
+    processes: &'a [ProcessInfo],
+) -> Vec<(&'a ProcessInfo, Vec<&'a ProcessInfo>)> {
+    let mut trees: BTreeMap<Pid, (&ProcessInfo, Vec<&ProcessInfo>)> = BTreeMap::new();
+    for info in processes {
+        let pid = info.row.pid;
+        let Some(root) = root_of.get(&pid) else {
+            continue;
+        };
+        if *root == pid {
+            trees.insert(pid, (info, Vec::new()));
+        }
+        if info.row.exit.is_none()
+            && let Some((_, members)) = trees.get_mut(root)
+        {
+            members.push(info);
+        }
+    }
+    trees.into_values().collect()
+}
+
+/// The outcome of a root in whose tree nothing goes on. What pauses, holds or stops the root itself
+/// comes first.
+async fn outcome_at_rest(
+    kernel: &Kernel,
+    root: &ProcessInfo,
+    members: &[&ProcessInfo],
+    tree: &RestingTree,
+) -> Result<RootOutcome, Failure> {
+    if root.row.is_paused && tree.waits() {
+        return Ok(tree.clone().into());
+    }
+    if root.status == "held" {
+        return Ok(RootOutcome::Held(why_held(kernel, root.row.pid).await?));
+    }
+    if root.status == "stopped" {
+        return Ok(RootOutcome::Stopped);
+    }
+    if tree.waits() {
+        return Ok(tree.clone().into());
+    }
+    // The root may wait for the end of a child that cannot run.
+    let Some(child) = members.iter().find(|info| info.status == "held") else {
+        return Ok(RootOutcome::Idle);
+    };
+    let pid = child.row.pid;
+    let why = why_held(kernel, pid).await?;
+    Ok(RootOutcome::Held(format!(
+        "process {pid} below it is held: {why}"
+    )))
+}
+
+/// Why a process is held.
+async fn why_held(kernel: &Kernel, pid: Pid) -> Result<String, Failure> {
+    // One that this run could not load has its reason already.
+    match kernel.process(pid).await?.wait().now_or_never() {
+        Some(Err(KernelError::Process(ProcessError::Held { reason, .. }))) => {
+            Ok(reason.to_string())
+        }
+        _ => Ok("it was not resumed".to_owned()),
+    }
 }
 
 /// The earlier of two times that may be absent.
@@ -191,8 +261,9 @@ mod tests {
             process(4, Some(1), 6),
             process(5, Some(3), 60),
         ];
-        let mut members = BTreeSet::from([Pid(2)]);
-        assert_eq!(next_alarm_of(&mut members, &processes), Some(50));
-        assert_eq!(members, BTreeSet::from([Pid(2), Pid(3), Pid(5)]));
+        let mut root_of = BTreeMap::from([(Pid(2), Pid(2))]);
+        assert_eq!(next_alarm_of(&mut root_of, &processes), Some(50));
+        let members = [2, 3, 5].map(|pid| (Pid(pid), Pid(2)));
+        assert_eq!(root_of, BTreeMap::from(members));
     }
 }

@@ -191,7 +191,7 @@ pub enum Delta {
     Text(String),
     /// A fragment of the model's thinking.
     Thinking(String),
-    /// The model started to call the tool of this name.
+    /// The model started to call the tool of this name: the whole name.
     ToolUse(String),
 }
 

@@ -1,4 +1,5 @@
-//! A store that has lost the record of a birth: nobody takes the child for one that was never made.
+//! A store that has lost the record of a birth, or of a checkpoint: nobody takes it for one that was
+//! never made.
 
 use std::fs;
 use std::future::pending;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::host::{LocalHost, Permissions};
-use dormouse::id::Pid;
+use dormouse::id::{CheckpointId, Pid};
 use dormouse::mail::Reach;
 use dormouse::model::Request;
 use dormouse::process::ExitStatus;
@@ -62,7 +63,7 @@ async fn kernel(folder: &Path, family: Family, worked: &Arc<AtomicUsize>, goes_o
         .unwrap()
 }
 
-/// Flips a bit in the last place where this stands: in the birth of a child.
+/// Flips a bit in the last place where this stands: in the birth of a child, or in a checkpoint.
 fn flip(folder: &Path, text: &[u8]) {
     let path = folder.join("log/00000001.seg");
     let mut log = fs::read(&path).unwrap();
@@ -243,4 +244,48 @@ async fn a_child_whose_parent_is_lost_can_be_isolated() {
     let sent = send().await;
     assert!(!sent.is_error, "{}", sent.text);
     within(kernel.shutdown()).await.unwrap();
+}
+
+/// The host and the tool say the same of a checkpoint that may be lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_checkpoint_is_told_as_one_where_a_process_returns_to_it() {
+    const LABEL: &str = "before the survey";
+    const LOST: &str = "may be among what is lost";
+    let folder = tempfile::tempdir().unwrap();
+    let open = async || {
+        let model = FnModel(|_: Request| async { Ok(says("done")) });
+        Kernel::open(LogStore::open(folder.path()).unwrap())
+            .model("m", model)
+            .build()
+            .await
+            .unwrap()
+    };
+    let kernel = open().await;
+    let program = program(&kernel, "[tools]\nenabled = [\"restore_process\"]\n");
+    for _ in 0..2 {
+        let start = kernel.start(program.clone()).session();
+        start.without_input().await.unwrap();
+    }
+    let marked = kernel.process(Pid(1)).await.unwrap();
+    let made = within(marked.checkpoint(LABEL)).await.unwrap();
+    assert_eq!(made.id, CheckpointId(1));
+    drop(marked);
+    within(kernel.shutdown()).await.unwrap();
+
+    flip(folder.path(), LABEL.as_bytes());
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
+    let damaged = open().await;
+    assert!(damaged.checkpoints().await.unwrap().is_empty());
+    let marked = damaged.process(Pid(1)).await.unwrap();
+    let error = within(marked.restore(made.id)).await.unwrap_err();
+    assert!(error.to_string().contains(LOST), "{error}");
+    let other = damaged.resume(Pid(2)).await.unwrap();
+    let args = r#"{"checkpoint_id": "cp:1"}"#;
+    let answer = within(other.call("restore_process", args)).await.unwrap();
+    assert!(
+        answer.is_error && answer.text.contains(LOST),
+        "{}",
+        answer.text
+    );
+    within(damaged.shutdown()).await.unwrap();
 }

@@ -704,3 +704,29 @@ async fn one_whose_commit_fails_while_it_is_asked_to_sleep_is_resumed_later() {
         kernel.shutdown().await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_whose_snapshot_failed_falls_asleep_once_the_disk_has_room() {
+    let disk = FullDisk::default();
+    disk.is_released.store(true, Ordering::SeqCst);
+    let kernel = Kernel::open(disk.store())
+        .model("m", counts())
+        .hibernate_after(Duration::from_secs(1));
+    let kernel = kernel.build().await.unwrap();
+    let session = session(&kernel).await;
+    // So many facts are worth a snapshot.
+    for _ in 0..30 {
+        turn(&session, "go").await;
+    }
+    disk.is_full.store(true, Ordering::SeqCst);
+    within(async {
+        while disk.failures.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(status(&kernel, session.pid()).await, "idle");
+    disk.is_full.store(false, Ordering::SeqCst);
+    asleep(&session).await;
+    kernel.shutdown().await.unwrap();
+}

@@ -11,8 +11,10 @@ use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use crate::event::Event;
 
-/// The events of all processes or of one, as they happen. The buffer is bounded: a slow subscriber
-/// gets [`Event::Lagged`] in place of the events that it missed. The stream ends when the kernel
+/// The events of all processes or of one, as they happen. Those of one process include events that
+/// belong to no process, such as [`Event::ServerAsks`]. The buffer is bounded: a slow subscriber gets
+/// [`Event::Lagged`] in place of the events that it missed, which counts those of all processes. The
+/// stream ends when the kernel
 /// shuts down.
 #[derive(Debug)]
 pub struct Events {

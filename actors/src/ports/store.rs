@@ -33,7 +33,7 @@ pub trait Store: Send + Sync + 'static {
     /// Makes the caller the only writer. All tokens issued before become stale.
     ///
     /// # Errors
-    /// [`StoreError::Io`].
+    /// [`StoreError::ReadOnly`], [`StoreError::Failed`], [`StoreError::Io`].
     fn claim(&self) -> Result<OwnerToken, StoreError>;
 
     /// Appends the operations of `batch` in order, all or nothing. When it returns, they are as
@@ -42,7 +42,7 @@ pub trait Store: Send + Sync + 'static {
     /// without operations that requires a sync makes everything durable that was written before it.
     ///
     /// # Errors
-    /// Nothing is acknowledged after an error.
+    /// After an error, none of the operations counts as committed.
     ///
     /// * [`StoreError::Stale`] if `owner` is not the latest token.
     /// * [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`],
@@ -57,7 +57,8 @@ pub trait Store: Send + Sync + 'static {
     /// * [`StoreError::Io`] if the disk fails, and [`StoreError::Failed`] from then on if a sync
     ///   failed: the store takes no more commits.
     ///
-    /// Nothing is written, except after the last two: then part of the batch may be on the disk.
+    /// After [`StoreError::Io`] or [`StoreError::Failed`], part of the batch may be on the disk. After
+    /// any other error nothing was written.
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
 
     /// The process table. If records are lost, the result lists the readable rows and describes
@@ -96,8 +97,9 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn history(&self, pid: Pid) -> Result<History, StoreError>;
 
-    /// Checks that no record which the store has lost can have opened an ended process again. Its
-    /// journal can be read all the same. A store that reports no losses needs no check.
+    /// Checks that the end of a process is its last word: fails if a lost record may have reopened
+    /// it. Reading its journal does not fail for that. A store that reports no losses needs no
+    /// check.
     ///
     /// # Errors
     /// [`StoreError::UnknownProcess`]; [`StoreError::Damaged`] or [`StoreError::Lost`] if there may be
@@ -107,7 +109,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The checkpoints, sorted by number.
+    /// The checkpoints, sorted by number. One that is lost is left out, and is a loss of the process
+    /// table, or fails the query.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
@@ -121,8 +124,8 @@ pub trait Store: Send + Sync + 'static {
     fn last_checkpoint(&self) -> Result<u64, StoreError>;
 
     /// The labels that have a record, each with its number and its latest record, sorted by number.
-    /// One whose latest record cannot be read is left out, and is a loss of the process table, or
-    /// fails the query.
+    /// If the latest record of a label cannot be read, the store either leaves the label out and
+    /// lists it in [`ProcessListing::losses`], or returns an error.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
@@ -160,7 +163,7 @@ pub trait Store: Send + Sync + 'static {
     /// misses no reference. A previous mark ends, and its pins are dropped.
     ///
     /// # Errors
-    /// [`StoreError::Stale`].
+    /// [`StoreError::Stale`], [`StoreError::ReadOnly`], [`StoreError::Failed`].
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError>;
 
     /// Ends a mark: no sweep will follow it. A sweep ends its mark itself.

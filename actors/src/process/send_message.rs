@@ -1,6 +1,6 @@
 //! The calls of a process that concern others: sends a message, lists the processes that it can
 //! write to, and ends a wait for messages or children after its timeout. All run in tasks, so that
-//! abandoning the call cancels them.
+//! abandoning the call cancels them; only the first sending of a message comes before its task.
 
 use std::time::Duration;
 

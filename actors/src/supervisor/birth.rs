@@ -10,9 +10,10 @@
 //!    the parent (`on_creation_failed`).
 //! 3. Otherwise `fork_release.rs` runs the processes (`run_pending`). Of the children of one fork
 //!    it may first run one only, so that it fills the provider's cache; the start of the others is
-//!    *delayed* until that one gets a reply ([`BirthMessage::Release`]).
-//! 4. `children.rs` reports each spawned child to its parent as started (`report_start`), a delayed
-//!    one and one that cannot run too: it exists. Its end is reported by a later message.
+//!    *delayed* ([`BirthMessage::Release`]) until the model of that one begins a reply, that one
+//!    ends, two seconds have passed, or they are sent a signal or a message themselves.
+//! 4. `children.rs` reports each spawned child to its parent as started (`report_start`), even one
+//!    that is delayed or cannot run, since it exists. Its end is reported by a later message.
 
 use std::sync::Arc;
 

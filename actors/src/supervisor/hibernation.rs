@@ -5,7 +5,8 @@
 //! many processes are loaded; those that were quiescent longest hibernate first. The process itself
 //! decides, because only it knows whether something is pending. From the request until the answer,
 //! inputs wait in the table: if the process declines it gets them in order, and if it hibernates
-//! they wake it. No input is lost or delivered twice.
+//! they wake it. No input is lost or delivered twice. A process whose snapshot could not be written
+//! is asked again later.
 //!
 //! A hibernated process consists of its journal and its row in the table. A message, a signal, the
 //! end of a child, a time (`wake_times.rs`), or a caller that waits for it wakes it under its pid.
@@ -22,6 +23,10 @@ use super::entry::{ProcessEntry, Rest, RunState};
 use crate::error::{KernelError, NotFound, ProcessError, StoreFailure};
 use crate::event::Event;
 use crate::process::{HibernationBlocker, ProcessMessage};
+
+/// The pause until a process whose snapshot could not be written is asked again. Each time costs a
+/// snapshot.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Receives the result of a request to hibernate.
 pub(crate) type HibernateReply = oneshot::Sender<Result<(), KernelError>>;
@@ -218,9 +223,26 @@ impl Supervisor {
         waiting
             .into_iter()
             .for_each(|delivery| self.deliver(pid, delivery));
+        if matches!(blocker, HibernationBlocker::SnapshotFailed(_)) {
+            self.queue_again_later(pid);
+        }
         // The process did not count as loaded during the request, so another one may have to
         // hibernate now.
         self.hibernate_due_processes();
+    }
+
+    /// Adds a process to the quiescent ones again after a pause. It reports that nothing is pending
+    /// only once, and one that has work by then declines.
+    fn queue_again_later(&self, pid: Pid) {
+        if !self.context.is_hibernation_enabled() {
+            return;
+        }
+        let myself = self.myself.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(RETRY_PAUSE).await;
+            // If the supervisor has stopped, the kernel is shutting down.
+            let _ = myself.cast(HibernationMessage::Quiescent { pid }.into());
+        });
     }
 
     fn live_if_hibernating(&mut self, pid: Pid) -> Option<&mut super::entry::LiveState> {

@@ -34,8 +34,8 @@ const MAX_CLIENTS: usize = 64;
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ClientKey {
     server: Server,
-    /// The key that the program names. None stands for the provider's key in the environment, or
-    /// for no key if the program names the server.
+    /// The key that the program names. `None`: with the default server, the key from the
+    /// environment; with a server that the program names, no key.
     key: Option<Credential>,
     headers: Vec<Header>,
     ca_file: Option<CaFile>,

@@ -8,7 +8,7 @@
 //! chooses the processes to delete. A store only refuses the deletion of one that was opened again
 //! after it had been chosen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_actors::ports::{Batch, CommittedFacts, OwnerToken, StoreError, WriteOp};
 use dormouse_proto::checkpoint::{Checkpoint, Member};
@@ -33,7 +33,7 @@ pub fn check_owner(token: OwnerToken, newest: OwnerToken) -> Result<(), StoreErr
     }
 }
 
-/// The last numbers of the facts and temporary file changes of a process.
+/// The last numbers of the facts and temporary file changes of a process, and its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessProgress {
     /// The last fact of the process.
@@ -73,7 +73,8 @@ pub struct CheckedCommit {
 /// [`StoreError::UnknownProcess`]; [`StoreError::UnknownFact`] for a snapshot or a truncation at a
 /// fact that does not exist; [`StoreError::UnknownCheckpoint`] for a drop of one that does not
 /// exist; [`StoreError::Refused`] for a gap, a reused number, an oversized part, the deletion of
-/// something that a checkpoint needs, or the truncation of a history that the batch continues.
+/// something that a checkpoint needs, or the truncation of a history that an earlier operation of
+/// the batch continues.
 pub fn check_ops(
     batch: Batch<'_>,
     checkpoints: StoredCheckpoints<'_>,
@@ -83,6 +84,7 @@ pub fn check_ops(
         progress_of: &progress_of,
         checkpoints,
         at_ms: batch.at_ms,
+        dropped: BTreeSet::new(),
         checked: CheckedCommit::default(),
     };
     batch.ops.iter().try_for_each(|op| validator.check(op))?;
@@ -160,6 +162,8 @@ struct CommitValidator<'a> {
     progress_of: &'a dyn Fn(Pid) -> Option<ProcessProgress>,
     checkpoints: StoredCheckpoints<'a>,
     at_ms: u64,
+    /// The checkpoints that earlier operations of the batch drop.
+    dropped: BTreeSet<CheckpointId>,
     checked: CheckedCommit,
 }
 
@@ -202,14 +206,19 @@ impl CommitValidator<'_> {
             WriteOp::Label { number, record } => {
                 check_size(&format!("the record of label {number}"), record)
             }
-            WriteOp::CheckpointDropped { id } if (self.checkpoints.exists)(*id) => Ok(()),
-            WriteOp::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
+            WriteOp::CheckpointDropped { id } => {
+                match (self.checkpoints.exists)(*id) && self.dropped.insert(*id) {
+                    true => Ok(()),
+                    false => Err(StoreError::UnknownCheckpoint(*id)),
+                }
+            }
             WriteOp::ProcessDeleted { pid } => self.check_deletion(*pid),
             WriteOp::HistoryTruncated { pid, below } => self.check_truncation(*pid, *below),
         }
     }
 
-    /// Checks the number of a new checkpoint. Returns the members, each at its last fact.
+    /// Checks the number of a new checkpoint. Returns the members, each at its last fact, without
+    /// those that the store does not know or has deleted.
     fn check_checkpoint(
         &mut self,
         id: CheckpointId,
@@ -312,7 +321,7 @@ impl CommitValidator<'_> {
         // commit do not have yet.
         if self.checked.progress.contains_key(&pid) {
             return Err(refused(format!(
-                "the history of process {pid} cannot be truncated by a commit that continues it"
+                "the history of process {pid} cannot be truncated by a commit that changes it"
             )));
         }
         Ok(())

@@ -55,13 +55,15 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
             "{text}"
         );
     }
-    commit_ops(
-        subject,
-        owner,
-        &[WriteOp::CheckpointDropped {
-            id: CheckpointId(5),
-        }],
+    let drop = WriteOp::CheckpointDropped {
+        id: CheckpointId(5),
+    };
+    let error = expect_refusal(subject, owner, &[drop.clone(), drop.clone()]);
+    assert!(
+        matches!(error, StoreError::UnknownCheckpoint(CheckpointId(5))),
+        "the second drop finds nothing: {error}"
     );
+    commit_ops(subject, owner, &[drop]);
     assert_eq!(
         with_store(subject, |store| store.checkpoints().unwrap()),
         found[..1]

@@ -72,13 +72,13 @@ pub(super) async fn wait_until_asking(
     }
 }
 
-/// The label of a tree that is used up.
-fn find_label_of_tree(
+/// The label of a tree that is used up. `processes` has the root.
+fn find_label_of_tree<'a>(
     kernel: &Kernel,
-    processes: &[ProcessInfo],
+    processes: impl IntoIterator<Item = &'a ProcessInfo>,
     root: Pid,
 ) -> Option<LabelStatus> {
-    let mut rows = processes.iter().map(|info| &info.row);
+    let mut rows = processes.into_iter().map(|info| &info.row);
     let row = rows.find(|row| row.pid == root)?;
     find_used_up(&kernel.labels(), &row.labels)
 }
@@ -130,10 +130,36 @@ async fn wait_for_change(events: &mut Events) {
     std::future::pending().await
 }
 
-/// A tree in which nothing goes on, and something waits for a person or for the budget of a label.
-#[derive(PartialEq)]
-pub(super) struct RestingTree {
-    /// The last fact of each process.
+/// When the next alarm of a process is due that can begin a turn. One that is stopped, paused at a
+/// limit, or asks a person begins none, whatever is due.
+pub(crate) fn waking_alarm_ms(info: &ProcessInfo) -> Option<u64> {
+    match info.status {
+        "stopped" | "asking" | "paused" => None,
+        _ if info.row.is_paused => None,
+        _ => info.row.waiting.alarm_ms(),
+    }
+}
+
+/// Whether something goes on in a process, or will by itself: in a run that waits for alarms, an
+/// alarm wakes it.
+fn goes_on(info: &ProcessInfo, when_asleep: WhenAsleep) -> bool {
+    if when_asleep == WhenAsleep::Wait && waking_alarm_ms(info).is_some() {
+        return true;
+    }
+    match &info.view {
+        Some(view) => !view.rests,
+        // A hibernated process has no view, and rests. One that is held could not be resumed.
+        None => !matches!(
+            info.status,
+            "paused" | "stopped" | "suspended" | "asking" | "hibernated" | "held" | "asleep"
+        ),
+    }
+}
+
+/// A tree in which nothing goes on.
+#[derive(Clone, PartialEq)]
+pub(crate) struct RestingTree {
+    /// The last fact of each process that is loaded.
     facts: Vec<(Pid, FactNumber)>,
     pub(super) waiting: AwaitedDecisions,
     /// The label that holds processes of the tree up.
@@ -141,7 +167,8 @@ pub(super) struct RestingTree {
 }
 
 impl RestingTree {
-    /// The tree of `root`; `None` if something goes on in it, or nothing waits.
+    /// The tree of `root`; `None` if something goes on in it, or nothing waits for a person or for
+    /// the budget of a label.
     async fn find(
         kernel: &Kernel,
         root: Pid,
@@ -149,40 +176,49 @@ impl RestingTree {
     ) -> Result<Option<Self>, Failure> {
         let processes = kernel.processes().await?;
         let trees = Trees::new(processes.clone());
-        let members: BTreeSet<Pid> = trees.living_members(&[root]).into_iter().collect();
+        let pids: BTreeSet<Pid> = trees.living_members(&[root]).into_iter().collect();
+        let is_member = |info: &&ProcessInfo| pids.contains(&info.row.pid);
+        let members: Vec<&ProcessInfo> = processes.iter().filter(is_member).collect();
+        let tree = Self::of(kernel, root, &members, when_asleep).await?;
+        Ok(tree.filter(Self::waits))
+    }
+
+    /// Whether something waits for a person, or for the budget of a label.
+    pub(crate) fn waits(&self) -> bool {
+        self.label.is_some() || !self.waiting.is_empty()
+    }
+
+    /// The tree of `root`, which has these living members; `None` if something goes on in it.
+    pub(crate) async fn of(
+        kernel: &Kernel,
+        root: Pid,
+        members: &[&ProcessInfo],
+        when_asleep: WhenAsleep,
+    ) -> Result<Option<Self>, Failure> {
+        if members.iter().any(|info| goes_on(info, when_asleep)) {
+            return Ok(None);
+        }
         let (mut facts, mut waiting) = (Vec::new(), AwaitedDecisions::default());
         let mut is_suspended = false;
-        for info in processes
-            .iter()
-            .filter(|info| members.contains(&info.row.pid))
-        {
-            is_suspended |= info.view.as_ref().is_some_and(|view| view.suspended);
-            if when_asleep == WhenAsleep::Wait && info.row.waiting.alarm_ms().is_some() {
-                return Ok(None);
+        for &info in members {
+            if let Some(view) = &info.view {
+                is_suspended |= view.suspended;
+                facts.push((info.row.pid, view.fact));
             }
-            match &info.view {
-                // A hibernated process has no view, and rests.
-                None if matches!(
-                    info.status,
-                    "paused" | "stopped" | "suspended" | "asking" | "hibernated"
-                ) => {}
-                Some(view) if view.rests => facts.push((info.row.pid, view.fact)),
-                Some(_) => return Ok(None),
-                // It could not be resumed, or waits for its next alarm.
-                None if matches!(info.status, "held" | "asleep") => {}
-                None => return Ok(None),
+            match waiting.add(kernel, info).await {
+                // Its journal may be the reason why it is held.
+                Err(_) if info.status == "held" => {}
+                added => added?,
             }
-            waiting.add(kernel, info).await?;
         }
         let label = match is_suspended {
-            true => find_label_of_tree(kernel, &processes, root),
+            true => find_label_of_tree(kernel, members.iter().copied(), root),
             false => None,
         };
         if label.is_some() && when_asleep == WhenAsleep::Wait {
             return Ok(None);
         }
-        let waits = label.is_some() || !waiting.is_empty();
-        Ok(waits.then_some(Self {
+        Ok(Some(Self {
             facts,
             waiting,
             label,

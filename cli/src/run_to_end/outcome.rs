@@ -15,7 +15,7 @@ use crate::sleepers::earliest;
 const TREE_CHECK: Duration = Duration::from_millis(200);
 
 /// Why a root process runs no further.
-pub(super) enum RootOutcome {
+pub(crate) enum RootOutcome {
     Ended(Exit),
     /// It waits for further input.
     Idle,
@@ -30,6 +30,17 @@ pub(super) enum RootOutcome {
     AtLabel(Box<LabelStatus>),
     /// It has not ended, but cannot run here. The text says why.
     Held(String),
+}
+
+impl From<RestingTree> for RootOutcome {
+    /// Of a tree in which something waits for a person, or for the budget of a label.
+    fn from(tree: RestingTree) -> Self {
+        let RestingTree { waiting, label, .. } = tree;
+        match label {
+            Some(label) if waiting.is_empty() => Self::AtLabel(Box::new(label)),
+            _ => Self::Asking(waiting),
+        }
+    }
 }
 
 pub(super) async fn wait_for_outcome(
@@ -62,13 +73,7 @@ pub(super) async fn wait_for_outcome(
             })
         },
         next_alarm_ms = tree_asleep => Ok(RootOutcome::Asleep(next_alarm_ms?)),
-        tree = wait_until_asking(kernel, root.pid(), when_asleep) => {
-            let RestingTree { waiting, label, .. } = tree?;
-            Ok(match label {
-                Some(label) if waiting.is_empty() => RootOutcome::AtLabel(Box::new(label)),
-                _ => RootOutcome::Asking(waiting),
-            })
-        }
+        tree = wait_until_asking(kernel, root.pid(), when_asleep) => Ok(tree?.into()),
     }
 }
 

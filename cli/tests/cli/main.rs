@@ -21,6 +21,7 @@ mod results;
 mod resume;
 mod review;
 mod schema;
+mod sleepers;
 mod stopped;
 mod stores;
 mod terminal;

@@ -59,9 +59,9 @@ pub enum HistoryRule {
     #[default]
     Whole,
     /// The history from the oldest kept checkpoint on; the whole history if no kept checkpoint
-    /// includes the process. A history can only start at an image (see [`crate::journal`]).
-    /// Therefore a history without images is kept whole, and others start two images before the
-    /// checkpoint.
+    /// includes the process. A history starts at an image (see [`crate::journal`]): the last but
+    /// one at or before the checkpoint, so that one may be damaged. With fewer than three images,
+    /// counting the birth, nothing is deleted.
     FromOldestCheckpoint,
 }
 
@@ -87,8 +87,8 @@ impl Deletions {
 impl Retention {
     /// Applies the rules to these processes and checkpoints. `ended_ms` returns the end of a
     /// process; a process with an unknown end is kept. Checkpoints that are `in_use` count as
-    /// pinned. `history_start` returns the start of a history that must include a fact; `None` if
-    /// nothing could be deleted.
+    /// pinned. `history_start(pid, fact)` returns where the history of `pid` may begin so that `fact`
+    /// can still be loaded; `None` if that deletes nothing.
     #[must_use]
     pub fn deletions(
         &self,

@@ -13,7 +13,7 @@ use url::Url;
 use super::library::Program;
 use super::model_choice::ModelChoice;
 
-/// The built-in tools that use files of the host.
+/// The tools of the kernel and of the host that use files of the host.
 const FILE_TOOLS: [(&str, FileUse); 3] = [
     ("fd_to_file", FileUse::Write),
     ("read_file", FileUse::Read),
@@ -302,7 +302,14 @@ fn parse_address(written: &str) -> Resource {
 
 /// An address that cannot be parsed, without what may be its user name, password or query.
 fn without_secrets(written: &str) -> String {
-    let (before, rest) = written.rsplit_once('@').unwrap_or(("", written));
+    let head = written.split(['?', '#']).next().unwrap_or_default();
+    let query = &written[head.len()..];
+    // A query may contain an `@`, and a password a `?` or `#`.
+    let whole = match query.contains('@') && ends_in_password(head) {
+        true => written,
+        false => head,
+    };
+    let (before, rest) = whole.rsplit_once('@').unwrap_or(("", whole));
     let shown = rest.split(['?', '#']).next().unwrap_or_default();
     let is_scheme = |text: &&str| {
         let mut chars = text.chars();
@@ -313,6 +320,16 @@ fn without_secrets(written: &str) -> String {
         Some(scheme) => format!("{scheme}://{shown}"),
         None => shown.to_owned(),
     }
+}
+
+/// Whether the beginning of an address, up to a `?` or `#`, may end within a password: no `@` follows
+/// its user name, and what follows its colon is no port.
+fn ends_in_password(head: &str) -> bool {
+    let rest = head.split_once("://").map_or(head, |(_, rest)| rest);
+    let authority = rest.split(['/', '\\']).next().unwrap_or_default();
+    let after_colon = authority.rsplit_once(':').map(|(_, after)| after);
+    !head.contains('@')
+        && after_colon.is_some_and(|after| !after.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! presented (`strict`, `input_format` and `provider_fields`).
 //!
 //! The tables are sent unchanged. Two things are checked: the keys that each format requires, and
-//! that the table declares no function, since the kernel declares those. The syntax is that of the provider
-//! of the program's first model. If a cloud serves that model, it is the syntax of the company that
+//! that the type or key of the table itself declares no function, since the kernel declares those.
+//! The syntax is that of the provider of the program's first model. If a cloud serves that model, it is the syntax of the company that
 //! made the model (the *maker*).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,8 +35,8 @@ pub(super) struct OwnTools<'a> {
 }
 
 impl<'a> OwnTools<'a> {
-    /// The names that are known now. The other tools of tool servers are named when a process is
-    /// created, and then get no name that a tool of the provider has.
+    /// The names that are known now. Other served tools get their names when a process is created,
+    /// and then names of tools of the provider are avoided.
     fn names(self) -> impl Iterator<Item = &'a str> {
         let served = self
             .servers
@@ -96,18 +96,11 @@ pub(super) fn check(
         names.extend(name);
     }
     warn_of_fallbacks(section, model, &maker, diagnostics);
-    let served = section.tool_servers.iter().flat_map(|served| {
-        let named: &[ToolEntry] = match &served.value.selection {
-            ServerSelection::All => &[],
-            ServerSelection::Named(entries) => entries,
-        };
-        named
-    });
     for entry in &section.enabled {
         let takes_more = own.takes_more_than_input(&entry.name.value);
         check_form(entry, &maker, takes_more, diagnostics);
     }
-    for entry in served {
+    for entry in served_entries(section) {
         // What it takes is known when its server is asked for its tools.
         check_form(entry, &maker, false, diagnostics);
     }
@@ -121,8 +114,8 @@ pub(super) fn check(
     }
 }
 
-/// What is sent to a model of another maker than that of the first model: the flag `strict`, which
-/// each format expresses or ignores, and nothing in the syntax of the first model's provider.
+/// What is sent to a model of another maker than that of the first model: only `strict` is kept,
+/// which each format expresses or ignores. All else has the syntax of the first model's provider.
 pub(super) fn for_other_makers(tools: &ProviderTools) -> Arc<ProviderTools> {
     let forms = tools.forms.iter();
     let strict = forms.filter_map(|(name, form)| Some((name.clone(), strict_only(form)?)));
@@ -222,28 +215,45 @@ fn names_functions(table: &Map<String, Value>) -> bool {
         .any(|key| table.contains_key(*key))
 }
 
+/// Reports what each fallback at another maker is called without.
 fn warn_of_fallbacks(
     section: &ToolsSection,
     model: &ModelSection,
     maker: &Provider,
     diagnostics: &mut Diagnostics,
 ) {
-    let Some(first) = section.provider_tools.first() else {
-        return;
-    };
+    let tools = section.provider_tools.first();
+    let tools = tools.map(|table| (&table.span, "the provider's tools"));
+    let has_words =
+        |entry: &&ToolEntry| entry.input_format.is_some() || !entry.provider_fields.is_empty();
+    let mut forms = section.enabled.iter().chain(served_entries(section));
+    let form = forms
+        .find(has_words)
+        .map(|entry| (&entry.span, "`input_format` and `provider_fields` of tools"));
     let fallbacks = model.fallbacks.iter().map(|fallback| &fallback.model);
-    let mut others = fallbacks.filter_map(|fallback| fallback.provider.as_ref());
-    if let Some(other) = others.find(|other| other.value.maker() != maker) {
-        let message = format!(
-            "the fallback at {} is called without the provider's tools",
-            other.value.word()
-        );
-        let warning = Diagnostic::warning(other.span.clone(), message, "another provider");
-        diagnostics.push(warning.label(
-            first.span.clone(),
-            "written for the provider of the first model",
-        ));
+    let others = fallbacks.filter_map(|fallback| fallback.provider.as_ref());
+    for other in others.filter(|other| other.value.maker() != maker) {
+        for (span, missing) in tools.into_iter().chain(form) {
+            let message = format!(
+                "the fallback at {} is called without {missing}",
+                other.value.word()
+            );
+            let warning = Diagnostic::warning(other.span.clone(), message, "another provider");
+            diagnostics
+                .push(warning.label(span.clone(), "written for the provider of the first model"));
+        }
     }
+}
+
+/// The entries of the tools of tool servers that the program lists by name.
+fn served_entries(section: &ToolsSection) -> impl Iterator<Item = &ToolEntry> {
+    section.tool_servers.iter().flat_map(|served| {
+        let named: &[ToolEntry] = match &served.value.selection {
+            ServerSelection::All => &[],
+            ServerSelection::Named(entries) => entries,
+        };
+        named
+    })
 }
 
 /// Reports a form that the provider's format does not have.

@@ -122,6 +122,7 @@ impl Decoder for StreamDecoder {
                 let is_first = self.finish_reason.is_none();
                 self.finish_reason = finish_reason;
                 self.add_missing_fields(deltas)?;
+                self.calls.report_rest(deltas);
                 if is_first {
                     self.report_sources(deltas);
                 }

@@ -1,5 +1,6 @@
-//! Parameters of tools. A tool's JSON schema and the check of its calls are both derived from its
-//! list of [`Parameter`]s.
+//! Parameters of tools. A tool's JSON schema and the check of the names and types in its calls are
+//! both derived from its list of [`Parameter`]s. Each tool checks the rest itself: which parameters
+//! must be there, their bounds, and the items of lists.
 
 use serde_json::{Map, Value, json};
 
@@ -28,7 +29,8 @@ pub struct Parameter {
     is_hidden: bool,
     /// Names that models use for the parameter on their own: accepted, but not in the schema.
     other_names: &'static [&'static str],
-    /// Names of other meaning, to which an error suggests this parameter.
+    /// Names that mean something else: a call that uses one is refused, and the error suggests this
+    /// parameter.
     near_names: &'static [&'static str],
     /// What an error about a value of a wrong type adds.
     type_hint: &'static str,
@@ -358,8 +360,8 @@ pub fn names(
         .map(|parameter| parameter.name)
 }
 
-/// The parameter that a key of a call means: the one of this name, or one that is also accepted
-/// under it, in this spelling or in that of the schemas.
+/// Finds the parameter that a key of a call means: by its name, then by its other names; then by
+/// both again with the key in snake case.
 #[must_use]
 pub fn find<'a>(
     parameters: &'a [Parameter],

@@ -172,6 +172,8 @@ fn an_address_is_parsed_as_http_clients_do_and_shows_no_secret() {
         ),
         ("http://me:se/cr?et@a.example", "http://a.example", None),
         ("me:secret@a b", "a b", None),
+        ("https://bad host/?key=abc@def", "https://bad host/", None),
+        ("https://me:secret@bad host/#a@b", "https://bad host/", None),
     ] {
         assert_eq!(
             parse_address(written),

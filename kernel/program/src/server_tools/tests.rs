@@ -108,6 +108,39 @@ fn a_table_is_sent_as_it_is_and_only_to_the_provider_whose_words_it_has() {
 }
 
 #[test]
+fn each_fallback_of_another_maker_is_told_with_all_that_it_does_not_get() {
+    let fallback =
+        |provider: &str| format!("[[model.fallback]]\nprovider = \"{provider}\"\nname = \"g\"\n");
+    let fallbacks = ["gemini", "openai", "anthropic"].map(fallback).concat();
+    let form = "[tools]\nenabled = [{ name = \"read_fd\", provider_fields = { x = 1 } }]\n";
+    let table = "[[tools.server]]\ntype = \"web_search\"\n";
+    for (tools, missing) in [
+        (form.to_owned(), &["`provider_fields`"][..]),
+        (table.to_owned(), &["the provider's tools"]),
+        (
+            format!("{form}{table}"),
+            &["the provider's tools", "`provider_fields`"],
+        ),
+    ] {
+        let compiled = compiled(&program("openai", &format!("{fallbacks}{tools}"))).unwrap();
+        let warnings: Vec<_> = compiled.warnings.iter().map(ToString::to_string).collect();
+        let told = |words: &[&str]| {
+            let has_all = |warning: &&String| words.iter().all(|word| warning.contains(word));
+            warnings.iter().filter(has_all).count()
+        };
+        assert_eq!(
+            told(&["is called without"]),
+            2 * missing.len(),
+            "{warnings:?}"
+        );
+        for word in missing {
+            assert_eq!(told(&["at gemini", word]), 1, "{warnings:?}");
+            assert_eq!(told(&["at anthropic", word]), 1, "{warnings:?}");
+        }
+    }
+}
+
+#[test]
 fn no_tool_of_the_provider_shares_its_name() {
     let web = "[[tools.server]]\ntype = \"web_search_1\"\nname = \"web_search\"\n";
     let servers =

@@ -9,7 +9,7 @@ use super::{SchemaError, schema_error};
 
 /// A schema directly within a schema.
 pub(super) struct NestedSchema<'a> {
-    /// JSON pointer from the outer schema.
+    /// Its place in the outer schema.
     key: Key<'a>,
     /// The parts of the value that it applies to, if the outer schema applies to the value.
     pub(super) target: Target<'a>,
@@ -130,8 +130,8 @@ impl NestedSchema<'_> {
     }
 }
 
-/// The schema that `fields` refers to, with the JSON pointer to it; `None` without a reference.
-/// The target of a checked reference exists.
+/// The schema that `fields` refers to, after the reference as it is written: a `#` and a JSON
+/// pointer. `None` without a reference. The target of a checked reference exists.
 pub(super) fn reference<'a>(
     root: &'a Value,
     fields: &'a Map<String, Value>,
@@ -141,7 +141,7 @@ pub(super) fn reference<'a>(
     Some((target, pointer.and_then(|pointer| root.pointer(pointer))))
 }
 
-/// The schema itself and every schema within it and that it refers to. O(n).
+/// The schema, all schemas nested in it, and all that references lead to, each once. O(n).
 ///
 /// # Errors
 /// A reference leads out of the schema, or nowhere.

@@ -5,8 +5,10 @@
 //!   id, or to the call that was extended last.
 //! * A part with a name begins a new call if it has another id, or if the arguments of the call so
 //!   far are complete. Calls are therefore distinguished even if all have the same index, or none.
-//! * A repeated id or name does not begin a call. Neither does an id that differs in each part of a
-//!   call: the first id counts.
+//! * A repeated id or name does not begin a call. A part without a name continues its call even if
+//!   its id differs: the first id counts.
+//! * A name may come in pieces, so a call is reported when its arguments begin, or at the end of the
+//!   reply.
 
 use dormouse_proto::model::{Delta, ModelError};
 use serde_json::value::RawValue;
@@ -36,6 +38,7 @@ struct Call {
     fields: PartialObject,
     kind: CallKind,
     function: PartialObject,
+    is_reported: bool,
 }
 
 /// The kind of tool that is called, which is also the name of the field that says what is called.
@@ -87,12 +90,20 @@ impl Calls {
                 Some(at) => at,
                 None => self.begin_call(&part)?,
             };
-            self.calls[self.last].add_part(&part)?;
-            if continued_call.is_none() {
-                deltas(Delta::ToolUse(part.name));
+            let call = &mut self.calls[self.last];
+            call.add_part(&part)?;
+            if part.has_text("arguments") || part.has_text("input") {
+                call.report(deltas);
             }
         }
         Ok(())
+    }
+
+    /// Reports the calls that are not reported yet. All parts have been added.
+    pub(super) fn report_rest(&mut self, deltas: &dyn Fn(Delta)) {
+        for call in &mut self.calls {
+            call.report(deltas);
+        }
     }
 
     /// The call that a part continues; none if the part begins a new call.
@@ -172,19 +183,20 @@ impl Part {
         })
     }
 
-    fn has_arguments(&self) -> bool {
+    /// Whether a field of the function is there, and is not empty.
+    fn has_text(&self, field: &str) -> bool {
         self.function
-            .get("arguments")
-            .is_some_and(|args| !matches!(args.get(), "null" | "\"\""))
+            .get(field)
+            .is_some_and(|text| !matches!(text.get(), "null" | "\"\""))
     }
 }
 
 impl Call {
-    /// Whether a part begins a new call, although its index, or its place behind this call, assigns
-    /// it to this call. The part does not have the id of this call.
+    /// Whether a part begins a new call, although it has the index of this call, or follows it
+    /// without an index. The part does not have the id of this call.
     fn ends_before(&self, part: &Part) -> bool {
         let has_other_id = !self.id.is_empty() && !part.id.is_empty();
-        let repeats_name = part.name == self.function.text("name") && !part.has_arguments();
+        let repeats_name = part.name == self.function.text("name") && !part.has_text("arguments");
         !part.name.is_empty()
             && (has_other_id || self.arguments == Nesting::Closed && !repeats_name)
     }
@@ -223,6 +235,15 @@ impl Call {
             }
         }
         Ok(())
+    }
+
+    /// Reports the call, once it has a name.
+    fn report(&mut self, deltas: &dyn Fn(Delta)) {
+        let name = self.function.text("name");
+        if !self.is_reported && !name.is_empty() {
+            deltas(Delta::ToolUse(name.to_owned()));
+            self.is_reported = true;
+        }
     }
 
     fn finish(self) -> Fields {
@@ -284,8 +305,12 @@ mod tests {
                 .add_parts(&parts, &|delta| reported.borrow_mut().push(delta))
                 .unwrap();
         }
-        let reported = reported.into_inner();
-        assert_eq!(reported.len(), expected.len(), "{events:?}: {reported:?}");
+        calls.report_rest(&|delta| reported.borrow_mut().push(delta));
+        let names = expected
+            .iter()
+            .map(|(_, name, _)| Delta::ToolUse((*name).to_owned()));
+        let names: Vec<_> = names.collect();
+        assert_eq!(reported.into_inner(), names, "{events:?}");
         let found: Vec<_> = calls.finish().iter().map(parts_of).collect();
         let found: Vec<_> = found
             .iter()
