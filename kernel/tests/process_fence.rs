@@ -276,6 +276,27 @@ fn two_calls_of_one_reply_wait_for_two_effects() {
     assert_eq!(run.places(), ["recalled", "recalled", "ran"]);
 }
 
+/// A call that stood for the effect and was refused by its tool stands for it no more: the next one
+/// does, which would have been new.
+#[test]
+fn a_call_that_is_approved_and_refused_leaves_the_effect_to_the_next_one() {
+    const FORK: (&str, &str) = ("fork", r#"{"prompts": ["pay"]}"#);
+    let mut run = called("ask = []\n", &[FORK]);
+    run.go_back("msg:1");
+    run.reply(&[FORK, FORK]);
+    let first = run.held();
+    assert_eq!(first.len(), 1);
+    let args = Some(r#"{"prompts": []}"#.to_owned());
+    run.verdict(first[0].0, Verdict::Approve { args }).unwrap();
+    let is_child = |effect: &Effect| matches!(effect, Effect::StartChildren { .. });
+    assert!(!run.effects.iter().any(is_child));
+    let second = run.held();
+    assert_eq!(second.len(), 1);
+    assert_ne!(second[0].0, first[0].0);
+    run.approve(second[0].0);
+    assert!(run.effects.iter().any(is_child));
+}
+
 fn restore(run: &mut Replay, image: Image) {
     let checkpoint = CheckpointInfo {
         id: CheckpointId(1),

@@ -77,6 +77,11 @@ impl Draft {
         calls.retain(|(call, _)| open.iter().any(|(open, _)| open == call));
         let mut calls = calls.into_iter();
         for (call, is_started) in calls.by_ref() {
+            // The tool may have refused an earlier call, which stands for no effect any more.
+            self.fence_calls();
+            if self.pending_call(call).answer.is_some() {
+                continue;
+            }
             match self.find_permitted_tool(call) {
                 _ if self.state.pending_reads.is_reading(call) => {}
                 Err(answer) => self.answer_call(call, answer, 0),
