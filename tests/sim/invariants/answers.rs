@@ -19,10 +19,9 @@ const PLAIN: [&str; 5] = [
 ];
 
 /// How an answer begins that a tool of the kernel gives.
-const KERNELS: [&str; 10] = [
+const KERNELS: [&str; 9] = [
     "<fd_",
     "<fork_result",
-    "<explore_result",
     "<spawned",
     "<goto",
     "<temp_file",
