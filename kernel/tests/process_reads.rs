@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use dormouse_content::{BlobReader, BlobStore, CappedBytes, Content, ReadQuota, Unreadable};
 use dormouse_kernel::process::{
-    Birth, BusyReason, Completion, Decision, Effect, Fact, HostContext, HostRequest, HostTool,
-    Input, Preloads, Read, Signal, State, Work, decide, initial_image,
+    Birth, BusyReason, ChildEvent, Completion, Decision, Effect, Fact, Fetched, HostContext,
+    HostRequest, HostTool, Input, Preloads, Read, Signal, State, Work, decide, initial_image,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::{Envelope, TOOL_SET};
@@ -18,7 +18,7 @@ use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, StopReason, Usage};
-use dormouse_proto::process::Priority;
+use dormouse_proto::process::{Exit, ExitStatus, Priority};
 use dormouse_proto::record::{CallFact, ContentRef, DescriptorFact, Entry, Lifetime, MailFact};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 
@@ -748,5 +748,64 @@ fn a_stopped_process_repeats_nothing_before_it_is_continued() {
         assert_eq!(run.reads.len(), 1);
         run.read();
         assert_eq!(sent(&run), 1);
+    }
+}
+
+/// The process may be stopped and continued while the files are fetched: both fetches then complete.
+#[test]
+fn files_that_are_fetched_twice_make_one_child_whose_end_answers_the_call() {
+    let spawn = (
+        "spawn",
+        "{'program_name':'me','query':'q','additional_preload_files':['x']}",
+    );
+    let exit = Exit::new(ExitStatus::Done, "the end");
+    // How many inputs come between the first fetch and the second: none, the image of the child,
+    // its end, the read of its end.
+    for between in 0..4 {
+        let mut run = Run::new();
+        run.reply(&[spawn]);
+        run.read();
+        let [
+            Effect::StartWork {
+                call,
+                work: Work::Fetch(pending),
+            },
+        ] = &run.effects[..]
+        else {
+            panic!("{:?}", run.effects)
+        };
+        let call = *call;
+        let fetched = Input::Completed {
+            call,
+            result: Completion::Fetched {
+                pending: pending.clone(),
+                result: Ok(Fetched::default()),
+            },
+        };
+        let ended = Input::Child {
+            call,
+            event: ChildEvent::Ended {
+                index: 0,
+                child: Pid(2),
+                exit: exit.clone(),
+            },
+        };
+        run.feed(fetched.clone());
+        let steps: [fn(&mut Run, &Input); 3] = [
+            |run, _| run.read(),
+            |run, ended| run.feed(ended.clone()),
+            |run, _| run.read(),
+        ];
+        for step in &steps[..between] {
+            step(&mut run, &ended);
+        }
+        run.feed(fetched.clone());
+        for step in &steps[between..] {
+            step(&mut run, &ended);
+        }
+        while !run.reads.is_empty() {
+            run.read();
+        }
+        assert_eq!(run.answers(), ["the end"], "after {between} inputs");
     }
 }

@@ -102,6 +102,10 @@ impl Draft {
 
     /// Starts the child with this image, or answers why there is none.
     pub(super) fn start_child(&mut self, call: CallId, image: Result<NewChild, Refusal>) {
+        // The files of the child were fetched twice, and the child has ended in the meantime.
+        if self.read_if_all_ended(call) {
+            return;
+        }
         let NewChild { program, image } = match image {
             Ok(child) => child,
             Err(refusal) => return self.refuse_spawn(call, refusal),

@@ -219,9 +219,11 @@ impl Draft {
     }
 
     /// Runs `apply_result` if the call is still open, then continues the turn. A stale completion
-    /// changes nothing (CALL-1).
+    /// changes nothing (CALL-1). Neither does one that arrives while the call is being read for: it
+    /// repeats the completion that requested the read.
     pub(super) fn complete_call(&mut self, call: CallId, apply_result: impl FnOnce(&mut Self)) {
-        if self.state.call_in_flight(call).is_some() {
+        let is_read_for = self.state.pending_reads.is_reading(call);
+        if self.state.call_in_flight(call).is_some() && !is_read_for {
             let caller = self.caller();
             apply_result(self);
             self.continue_turn(caller);
