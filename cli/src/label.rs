@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use dormouse::label::{Label, LabelBudget, Period};
-use dormouse::program::parse_money;
 use dormouse::schedule::format_time;
-use dormouse::{Amount, Budget, KernelError, LabelStatus};
+use dormouse::{Amount, KernelError, LabelStatus};
 use serde_json::{Map, Value, json};
 
-use crate::args::Store;
+use crate::args::{ModelAmounts, Store};
 use crate::failure::Failure;
 use crate::kernel_setup::{KernelSetup, open_read_only};
 use crate::terminal::{self, one_line, print_stderr};
@@ -50,24 +49,9 @@ pub(crate) struct SetBudget {
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub(crate) zone: String,
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) limits: ModelAmounts,
     #[command(flatten)]
     pub(crate) store: Store,
-}
-
-/// The limits of a budget.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
-pub(crate) struct Limits {
-    /// The most money, in the currency of the price table, such as 1.50.
-    #[arg(long, value_name = "MONEY", value_parser = parse_money)]
-    pub(crate) cost: Option<u64>,
-    /// The most input tokens.
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) input_tokens: Option<u64>,
-    /// The most output tokens.
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) output_tokens: Option<u64>,
 }
 
 /// `dormouse label remove`
@@ -102,21 +86,10 @@ pub(crate) async fn label(args: LabelArgs) -> Result<ExitCode, Failure> {
 /// Sets a budget. The store is created if there is none, so that budgets can be set before anything
 /// runs.
 async fn set_budget(args: SetBudget) -> Result<ExitCode, Failure> {
-    let Limits {
-        cost,
-        input_tokens,
-        output_tokens,
-    } = args.limits;
-    let limits = Budget {
-        cost_nanos: cost,
-        input_tokens,
-        output_tokens,
-        ..Budget::default()
-    };
     let budget = LabelBudget {
         per: args.per,
         zone: args.zone.into(),
-        limits,
+        limits: args.limits.budget(),
     };
     let kernel = KernelSetup::on(&args.store).build().await?;
     let set = kernel.set_label_budget(args.label, budget).await;
