@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::id::Pid;
-use dormouse::{Kernel, KernelError, ProcessError, StoreFailure};
+use dormouse::{Kernel, KernelError, ProcessError, ProcessStatus, StoreFailure};
 
 use crate::args::{RunFlags, Store};
 use crate::event_printer::EventPrinter;
@@ -261,7 +261,7 @@ async fn continue_stopped(
     let processes = kernel.processes().await?;
     let stopped: BTreeSet<Pid> = processes
         .iter()
-        .filter(|info| info.status == "stopped")
+        .filter(|info| info.status == ProcessStatus::Stopped)
         .map(|info| info.row.pid)
         .collect();
     for root in chosen.iter().filter(|root| trees.is_alive(**root)) {

@@ -17,6 +17,7 @@ pub(crate) use self::live_state::WaitOutcome;
 use self::packed_waiting::PackedWaiting;
 use crate::event::ProcessView;
 use crate::process::Delivery;
+use crate::process_status::ProcessStatus;
 
 /// A process in the table.
 pub(super) struct ProcessEntry {
@@ -310,18 +311,18 @@ impl ProcessEntry {
         }
     }
 
-    /// The status word of the process, except that a pause above it is not known here
+    /// The status of the process, except that a pause above it is not known here
     /// ([`ProcessTable::status`](super::ProcessTable::status)).
-    pub(super) fn own_status(&self) -> &'static str {
+    pub(super) fn own_status(&self) -> ProcessStatus {
         match (self.exit(), self.run_state) {
-            (Some(exit), _) => exit.status.word(),
-            (None, RunState::Held) => "held",
-            (None, RunState::Hibernated { .. }) if self.is_paused() => "paused",
+            (Some(exit), _) => ProcessStatus::Ended(exit.status),
+            (None, RunState::Held) => ProcessStatus::Held,
+            (None, RunState::Hibernated { .. }) if self.is_paused() => ProcessStatus::Paused,
             (None, RunState::Hibernated { rest }) => match (rest, self.waiting()) {
-                (Rest::Stopped, _) => "stopped",
-                (Rest::Waiting, Waiting::Person { .. } | Waiting::Unknown) => "asking",
-                (Rest::Waiting, Waiting::Alarm { .. }) => "asleep",
-                (Rest::Waiting, Waiting::Nothing) => "hibernated",
+                (Rest::Stopped, _) => ProcessStatus::Stopped,
+                (Rest::Waiting, Waiting::Person { .. } | Waiting::Unknown) => ProcessStatus::Asking,
+                (Rest::Waiting, Waiting::Alarm { .. }) => ProcessStatus::Asleep,
+                (Rest::Waiting, Waiting::Nothing) => ProcessStatus::Hibernated,
             },
             (
                 None,
@@ -330,7 +331,7 @@ impl ProcessEntry {
                 let view = self.live().map(|live| live.view.borrow());
                 view.as_ref()
                     .and_then(|view| view.as_ref())
-                    .map_or("starting", ProcessView::status)
+                    .map_or(ProcessStatus::Starting, ProcessView::status)
             }
         }
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use dormouse::program::Program;
 use dormouse::store::LogStore;
-use dormouse::{Event, Kernel, KernelBuilder, Recovery};
+use dormouse::{Event, Kernel, KernelBuilder, ProcessStatus, Recovery};
 use dormouse_bench::{
     FnModel, Outcome, StoreTask, format_duration, open_again, print_bytes_on_disk, print_line,
     resident_bytes, text_reply,
@@ -113,7 +113,9 @@ async fn measure_opened(folder: &Path, count: u64) -> Outcome {
         let ended = processes.iter().filter(|info| info.row.exit.is_some());
         let ended = ended.count() as u64;
         if ended == DUE {
-            let asleep = processes.iter().filter(|info| info.status == "asleep");
+            let asleep = processes
+                .iter()
+                .filter(|info| info.status == ProcessStatus::Asleep);
             assert_eq!(asleep.count() as u64, count, "nobody else was woken");
             break;
         }

@@ -18,7 +18,7 @@ use dormouse::ports::{Batch, Journal, Store as _, WriteOp};
 use dormouse::program::Program;
 use dormouse::record::{ContentRef, Image, codec};
 use dormouse::store::LogStore;
-use dormouse::{Kernel, KernelBuilder, Process, ProcessView};
+use dormouse::{Kernel, KernelBuilder, Process, ProcessStatus, ProcessView};
 use dormouse_bench::{
     FnModel, Outcome, Percentiles, StoreTask, format_duration, open_again, print_line, ratio,
     resident_bytes, text_reply,
@@ -316,7 +316,7 @@ async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
     let elapsed = start.elapsed();
     let hibernated = listed
         .iter()
-        .filter(|info| matches!(info.status, "hibernated" | "held"))
+        .filter(|info| matches!(info.status, ProcessStatus::Hibernated | ProcessStatus::Held))
         .count();
     print_line(format_args!(
         "{} listed in {}, {hibernated} of them asleep",

@@ -1,5 +1,5 @@
-//! What callers outside of the supervisor see of the rows: the list of processes, their status
-//! words, and their held calls.
+//! What callers outside of the supervisor see of the rows: the list of processes, their status, and
+//! their held calls.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,14 @@ use dormouse_proto::process::ProcessRow;
 use super::ProcessTable;
 use crate::event::ProcessView;
 use crate::held_call::HeldCall;
+use crate::process_status::ProcessStatus;
 use crate::supervisor::entry::{ProcessEntry, RunState};
 
 /// A row of the table, as it is listed.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedProcess {
     pub(crate) row: ProcessRow,
-    pub(crate) status: &'static str,
+    pub(crate) status: ProcessStatus,
     pub(crate) view: Option<Box<ProcessView>>,
 }
 
@@ -91,15 +92,15 @@ impl ProcessTable {
         }
     }
 
-    /// The status word of a process. One that hibernates is not told of a pause above it before it
+    /// The status of a process. One that hibernates is not told of a pause above it before it
     /// wakes, and then begins nothing: so the table says what its journal may not. Costs the depth of
     /// the tree for a process that hibernates.
-    pub(in crate::supervisor) fn status(&self, pid: Pid) -> Option<&'static str> {
+    pub(in crate::supervisor) fn status(&self, pid: Pid) -> Option<ProcessStatus> {
         let entry = self.get(pid)?;
         let is_hibernated = matches!(entry.run_state, RunState::Hibernated { .. });
         Some(match entry.own_status() {
-            status @ ("paused" | "stopped") => status,
-            _ if is_hibernated && self.is_below_paused(pid) => "suspended",
+            status @ (ProcessStatus::Paused | ProcessStatus::Stopped) => status,
+            _ if is_hibernated && self.is_below_paused(pid) => ProcessStatus::Suspended,
             status => status,
         })
     }
