@@ -61,13 +61,6 @@ impl Draft {
             .collect()
     }
 
-    /// Whether a call of the turn has no answer yet. Once the last one is answered, the turn has no
-    /// calls.
-    fn is_open(&self, call: CallId) -> bool {
-        let mut pending_calls = self.state.pending_calls().iter();
-        pending_calls.any(|pending_call| pending_call.call == call && pending_call.answer.is_none())
-    }
-
     fn start_calls(&mut self, mut calls: Vec<(CallId, bool)>) {
         if self.state.is_stopped() {
             return;
@@ -82,7 +75,7 @@ impl Draft {
         let mut calls = calls.into_iter();
         for (call, is_started) in calls.by_ref() {
             // The fence may have answered it.
-            if !self.is_open(call) {
+            if !self.state.is_open(call) {
                 continue;
             }
             match self.find_permitted_tool(call) {
@@ -97,7 +90,7 @@ impl Draft {
                 Ok(tool) => self.execute_call(call, &tool),
             }
             // A call that its tool refused stands for no effect any more: a later one may repeat it.
-            if !self.is_open(call) {
+            if !self.state.is_open(call) {
                 self.fence_calls();
             }
             // Later calls of the model may depend on the result of this read.
