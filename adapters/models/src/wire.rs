@@ -47,6 +47,7 @@ pub use self::codec::{
 };
 pub use self::files::FileLink;
 pub(crate) use self::files::is_path_segment;
+pub(crate) use self::request_body::system_prompt;
 pub use self::request_body::{Body, encode};
 
 #[cfg(test)]
