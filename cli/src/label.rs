@@ -168,6 +168,12 @@ fn describe_usage(status: &LabelStatus) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
+/// The limit that was reached, or else what was used of each.
+fn describe_reached(status: &LabelStatus) -> String {
+    let reached = status.reached.as_ref();
+    reached.map_or_else(|| describe_usage(status), ToString::to_string)
+}
+
 /// A label as JSON. Scripts read it: `docs/limits.md`.
 pub(crate) fn label_json(status: &LabelStatus) -> Value {
     let limits = status.budget.limits.limited();
@@ -197,19 +203,20 @@ pub(crate) fn find_used_up(statuses: &[LabelStatus], labels: &Arc<[Label]>) -> O
 
 /// What a label has used up, and until when: `user=anna: output_tokens 64 of 50, until …`.
 pub(crate) fn describe_used_up(status: &LabelStatus) -> String {
-    let reached = status.reached.as_ref();
-    let reached = reached.map_or_else(|| describe_usage(status), ToString::to_string);
     let until = format_time(status.until_ms);
-    format!("{}: {reached}, until {until}", status.label)
+    format!(
+        "{}: {}, until {until}",
+        status.label,
+        describe_reached(status)
+    )
 }
 
 /// Which label holds trees up, and how they go on, on standard error.
 pub(crate) fn print_how_to_go_on(status: &LabelStatus, store: Option<&Path>) {
-    let reached = status.reached.as_ref();
-    let reached = reached.map_or_else(|| describe_usage(status), ToString::to_string);
     print_stderr(&format!(
-        "the label {} has used up its budget ({reached}): its trees go on at {}",
+        "the label {} has used up its budget ({}): its trees go on at {}",
         one_line(&status.label.to_string()),
+        describe_reached(status),
         format_time(status.until_ms)
     ));
     let Some(store) = store.map(Path::display) else {

@@ -14,6 +14,7 @@ use dormouse::{Amount, Budget, KernelError, Paused, ProcessError};
 use crate::args::{ModelAmounts, Store};
 use crate::failure::Failure;
 use crate::kernel_setup::KernelSetup;
+use crate::resume::how_to_continue;
 use crate::terminal::print_stderr;
 
 /// `dormouse raise`
@@ -70,12 +71,9 @@ pub(crate) async fn raise(args: Raise) -> Result<ExitCode, Failure> {
         }
         error => error.into(),
     })?;
-    let folder = args.store.folder.display();
     Ok(match still_paused {
         None => {
-            print_stderr(&format!(
-                "Continue with: dormouse resume --store {folder} and the same --allow flags."
-            ));
+            print_stderr(&how_to_continue(&args.store.folder));
             ExitCode::SUCCESS
         }
         Some(paused) => {

@@ -43,6 +43,14 @@ pub(crate) struct Resume {
     pub(crate) flags: RunFlags,
 }
 
+/// How the processes of a store go on, for people.
+pub(crate) fn how_to_continue(folder: &Path) -> String {
+    format!(
+        "Continue with: dormouse resume --store {} and the same --allow flags.",
+        folder.display()
+    )
+}
+
 /// Missing permissions are looked up for this many trees at most, since each lookup reads a
 /// journal.
 const MAX_INSPECTED: usize = 32;
