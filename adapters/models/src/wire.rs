@@ -42,6 +42,7 @@ pub use self::authentication::{Authenticator, CloudLocation, UnsignedRequest};
 pub use self::builder::Builder;
 pub(crate) use self::builder::{Credential, Header};
 pub use self::client::Client;
+pub(crate) use self::codec::input_tokens_in;
 pub use self::codec::{
     Codec, Completeness, Decoder, Delivery, MessageContext, Purpose, Service, Version,
 };
