@@ -10,11 +10,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dormouse::{Kernel, ProcessStatus};
 use dormouse::message::Block;
 use dormouse::model::{Delta, ModelError, Reply, Request, StopReason, Usage};
 use dormouse::ports::Model;
 use dormouse::process::Priority;
+use dormouse::{Kernel, ProcessStatus};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore};
