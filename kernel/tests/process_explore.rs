@@ -47,7 +47,9 @@ impl Replay {
     }
 
     fn ends_the_others(&self) -> bool {
-        let is_end = |effect: &Effect| matches!(effect, Effect::Abandon { calls } if calls == &[self.explored()]);
+        // Giving up the call would cancel the read of its children, which may begin before the
+        // effect is performed.
+        let is_end = |effect: &Effect| matches!(effect, Effect::KillChildren { call } if *call == self.explored());
         self.effects.iter().any(is_end)
     }
 }

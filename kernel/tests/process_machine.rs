@@ -278,6 +278,7 @@ impl World {
             !matches!(
                 effect,
                 Effect::Abandon { .. }
+                    | Effect::KillChildren { .. }
                     | Effect::KillChildrenExcept { .. }
                     | Effect::FindChild { .. }
                     | Effect::AnswerHost { .. }
@@ -370,6 +371,7 @@ impl World {
                 );
                 self.past.extend(calls);
             }
+            Effect::KillChildren { .. } => panic!("no call explores"),
             Effect::KillChildrenExcept { calls } => {
                 assert!(
                     self.state

@@ -116,7 +116,7 @@ pub(crate) enum SupervisorMessage {
         pid: Pid,
         is_paused: bool,
     },
-    Abandon {
+    KillChildren {
         parent: Pid,
         calls: Vec<CallId>,
     },

@@ -276,6 +276,10 @@ impl World {
                     .collect();
                 format!("{{\"prompts\": [{}]}}", prompts.join(", "))
             }
+            "explore" => {
+                let judge = ["", ", \"judge\": {\"type\": \"object\"}"][self.random.index(2)];
+                format!("{{\"prompts\": [\"one way {token}\", \"another {token}\"]{judge}}}")
+            }
             "spawn" => self.spawn(&fd, &token),
             "send_message" => self.letter(state.pid(), &fd, &token),
             "receive_messages" => format!("{{\"timeout_ms\": {}}}", self.random.below(4) * 150),

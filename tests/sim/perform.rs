@@ -64,7 +64,17 @@ impl World {
                         self.tasks.remove(&task);
                     }
                 }
-                self.tell_supervisor(pid.0, SupervisorMessage::Abandon { parent: pid, calls });
+                self.tell_supervisor(
+                    pid.0,
+                    SupervisorMessage::KillChildren { parent: pid, calls },
+                );
+            }
+            Effect::KillChildren { call } => {
+                let calls = vec![call];
+                self.tell_supervisor(
+                    pid.0,
+                    SupervisorMessage::KillChildren { parent: pid, calls },
+                );
             }
             Effect::StartChildren { mut children, .. } => {
                 for child in &mut children {

@@ -21,7 +21,7 @@ system = "You lead."
 [tools]
 enabled = ["read_fd", "search_fd", "diff_fd", "fd_to_file", "summarize_fd", "list_fds", "rename_fd", "mark_fd_section",
     "get_fd_section", "list_fd_sections", "delete_fd_section", "goto", "grep", "look", "create_temp_file", "read_temp_file",
-    "write_temp_file", "append_temp_file", "delete_temp_file", "send_message", "receive_messages", "wait", "list_processes", "wake_at", "cancel_alarm", { name = "fork", access = "write" }, "spawn"]
+    "write_temp_file", "append_temp_file", "delete_temp_file", "send_message", "receive_messages", "wait", "list_processes", "wake_at", "cancel_alarm", "explore", { name = "fork", access = "write" }, "spawn"]
 [linked_programs]
 worker = "worker.toml"
 plain = "plain.toml"

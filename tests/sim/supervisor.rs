@@ -81,7 +81,7 @@ impl World {
                 self.pause_below(pid, is_paused);
                 Ok(())
             }
-            SupervisorMessage::Abandon { parent, calls } => {
+            SupervisorMessage::KillChildren { parent, calls } => {
                 self.kill_children(parent, |call| calls.contains(&call));
                 Ok(())
             }

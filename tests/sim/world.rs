@@ -59,7 +59,9 @@ pub(crate) struct World {
     pub(crate) raises: BTreeMap<Arc<str>, (Pid, Budget, Budget)>,
     /// The processes that were born as speculative branches.
     pub(crate) speculative: BTreeSet<Pid>,
-    /// Those of them that the host has chosen.
+    /// Those of them that are children of the tool `explore`, or copies of such.
+    pub(crate) explorers: BTreeSet<Pid>,
+    /// The speculative processes that the host has chosen.
     pub(crate) chosen: BTreeSet<Pid>,
     /// What each process did outside of itself.
     pub(crate) deeds: BTreeMap<Pid, Vec<Deed>>,
@@ -112,6 +114,7 @@ impl World {
             approved: BTreeSet::new(),
             raises: BTreeMap::new(),
             speculative: BTreeSet::new(),
+            explorers: BTreeSet::new(),
             chosen: BTreeSet::new(),
             deeds: BTreeMap::new(),
             deeds_of_copies: BTreeMap::new(),

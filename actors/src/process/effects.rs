@@ -57,6 +57,10 @@ impl RunningProcess {
                     reopenings,
                 });
             }
+            Effect::KillChildren { call } => {
+                let calls = vec![call];
+                self.cast_to_supervisor(TreeMessage::KillChildren { parent: pid, calls });
+            }
             Effect::KillChildrenExcept { calls } => {
                 self.cast_to_supervisor(TreeMessage::KillChildrenExcept { parent: pid, calls });
             }
@@ -343,7 +347,7 @@ impl RunningProcess {
                 task.abort();
             }
         }
-        self.cast_to_supervisor(TreeMessage::Abandon {
+        self.cast_to_supervisor(TreeMessage::KillChildren {
             parent: self.pid(),
             calls,
         });

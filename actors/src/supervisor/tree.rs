@@ -39,7 +39,7 @@ pub(crate) enum TreeMessage {
         reopenings: u32,
     },
     /// Kill the children of these calls.
-    Abandon { parent: Pid, calls: Vec<CallId> },
+    KillChildren { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls except these.
     KillChildrenExcept { parent: Pid, calls: Vec<CallId> },
     /// A process is paused at a limit, durably, or goes on.
@@ -68,7 +68,9 @@ impl Supervisor {
                 index,
                 reopenings,
             } => self.find_child(parent, call, index, reopenings),
-            TreeMessage::Abandon { parent, calls } => self.kill_children_of_calls(parent, &calls),
+            TreeMessage::KillChildren { parent, calls } => {
+                self.kill_children_of_calls(parent, &calls)
+            }
             TreeMessage::KillChildrenExcept { parent, calls } => {
                 self.kill_children_of_other_calls(parent, &calls)
             }

@@ -19,9 +19,10 @@ const PLAIN: [&str; 5] = [
 ];
 
 /// How an answer begins that a tool of the kernel gives.
-const KERNELS: [&str; 9] = [
+const KERNELS: [&str; 10] = [
     "<fd_",
     "<fork_result",
+    "<explore_result",
     "<spawned",
     "<goto",
     "<temp_file",

@@ -40,6 +40,13 @@ pub enum Effect {
         /// The abandoned calls.
         calls: Vec<CallId>,
     },
+    /// Kill the children of a call that stays open, without waiting for them. I/O of the call goes
+    /// on: the read of its children may begin before this effect is performed, since an effect waits
+    /// until its facts are durable and a read does not.
+    KillChildren {
+        /// The call.
+        call: CallId,
+    },
     /// Make sure that these children exist. The start of a spawned child is reported by
     /// [`ChildEvent::Started`](super::ChildEvent::Started), the end of each child by
     /// [`ChildEvent::Ended`](super::ChildEvent::Ended). A child is identified by its parent and
@@ -210,6 +217,7 @@ impl Effect {
             }
             Self::Summarize { .. }
             | Self::Abandon { .. }
+            | Self::KillChildren { .. }
             | Self::KillChildrenExcept { .. }
             | Self::WakeAt { .. }
             | Self::AnswerHost { .. }

@@ -46,7 +46,7 @@ impl Draft {
         let mut ended = pending_call.ended_children.values();
         let has_winner = ended.any(|(_, exit)| exit.status == ExitStatus::Done);
         if has_winner && !has_judge && self.state.budget.has_shares(call) {
-            self.schedule(Effect::Abandon { calls: vec![call] });
+            self.schedule(Effect::KillChildren { call });
         }
     }
 
