@@ -91,8 +91,8 @@ pub mod derive {
 #[doc(inline)]
 pub use dormouse_actors::{
     DescriptorView, Durability, Event, ExportFailure, Fact, HeldCall, KernelError, LoadError,
-    NameError, NotFound, ProcessError, ProcessView, RaceError, ServerQuestion, ServerQuestionError,
-    StartError, StoreFailure, WantedAnswer, garbage, ports,
+    NameError, NotFound, ProcessError, ProcessStatus, ProcessView, RaceError, ServerQuestion,
+    ServerQuestionError, StartError, StoreFailure, WantedAnswer, garbage, ports,
 };
 #[doc(inline)]
 pub use dormouse_content as content;

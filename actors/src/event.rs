@@ -17,6 +17,7 @@ use dormouse_proto::record::{self, ContentRef, Entry, OutputTotals, Phase, Specu
 use dormouse_proto::tool::Progress;
 
 use crate::held_call::HeldCall;
+use crate::process_status::ProcessStatus;
 use crate::server_questions::ServerQuestion;
 
 /// A fact as published: contents are references, so that an event keeps no content in memory.
@@ -406,24 +407,24 @@ impl ProcessView {
         self.phase == Phase::Idle && self.waiting_messages == 0 && self.background_children == 0
     }
 
-    /// The status word of the process.
+    /// The status of the process.
     #[must_use]
-    pub fn status(&self) -> &'static str {
+    pub fn status(&self) -> ProcessStatus {
         match &self.phase {
-            Phase::Ended { exit } => exit.status.word(),
-            _ if self.paused.is_some() => "paused",
-            _ if self.stopped => "stopped",
-            _ if self.suspended => "suspended",
-            phase if self.hibernated && phase.asks() => "asking",
-            _ if self.hibernated && self.next_alarm_ms.is_some() => "asleep",
-            _ if self.hibernated => "hibernated",
-            Phase::Idle if self.waiting_messages > 0 => "starting",
-            Phase::Idle if self.background_children > 0 => "waiting",
-            Phase::Idle if !self.alarms.is_empty() => "asleep",
-            Phase::Idle => "idle",
-            Phase::Ready { .. } | Phase::Thinking { .. } => "thinking",
-            phase if phase.asks() => "asking",
-            Phase::Acting { .. } => "acting",
+            Phase::Ended { exit } => ProcessStatus::Ended(exit.status),
+            _ if self.paused.is_some() => ProcessStatus::Paused,
+            _ if self.stopped => ProcessStatus::Stopped,
+            _ if self.suspended => ProcessStatus::Suspended,
+            phase if self.hibernated && phase.asks() => ProcessStatus::Asking,
+            _ if self.hibernated && self.next_alarm_ms.is_some() => ProcessStatus::Asleep,
+            _ if self.hibernated => ProcessStatus::Hibernated,
+            Phase::Idle if self.waiting_messages > 0 => ProcessStatus::Starting,
+            Phase::Idle if self.background_children > 0 => ProcessStatus::Waiting,
+            Phase::Idle if !self.alarms.is_empty() => ProcessStatus::Asleep,
+            Phase::Idle => ProcessStatus::Idle,
+            Phase::Ready { .. } | Phase::Thinking { .. } => ProcessStatus::Thinking,
+            phase if phase.asks() => ProcessStatus::Asking,
+            Phase::Acting { .. } => ProcessStatus::Acting,
         }
     }
 }

@@ -5,7 +5,8 @@
 //! measured in the same run.
 
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -235,4 +236,63 @@ pub fn bytes_in(folder: &Path) -> Outcome<u64> {
         };
     }
     Ok(bytes)
+}
+
+/// The argument with which a benchmark runs itself to open a store that it has written.
+const OPEN: &str = "--open";
+
+/// What a benchmark does that writes a store of many processes and opens it again, in another
+/// operating system process, so that memory is measured in a fresh one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreTask {
+    /// Writes stores of so many processes each; if empty, of the numbers that it has itself.
+    Write(Vec<u64>),
+    /// Opens the store in this folder, which has so many processes.
+    Open(PathBuf, u64),
+}
+
+impl StoreTask {
+    /// The task that the arguments of this program name.
+    ///
+    /// # Errors
+    /// If an argument is not a positive number.
+    pub fn from_args() -> Outcome<Self> {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        if let [word, folder, count] = &words[..]
+            && word == OPEN
+        {
+            return Ok(Self::Open(folder.into(), count.parse()?));
+        }
+        let counts = words
+            .iter()
+            .map(|count| count.parse::<NonZeroU64>().map(NonZeroU64::get));
+        Ok(Self::Write(counts.collect::<Result<_, _>>()?))
+    }
+}
+
+/// Runs this program again, to open the store in this folder, which has `count` processes.
+///
+/// # Errors
+/// If it cannot be run.
+///
+/// # Panics
+/// If it fails.
+pub fn open_again(folder: &Path, count: u64) -> Outcome {
+    let mut opened = std::process::Command::new(std::env::current_exe()?);
+    opened.arg(OPEN).arg(folder).arg(count.to_string());
+    assert!(opened.status()?.success(), "the store opens again");
+    Ok(())
+}
+
+/// Prints what a store takes on disk for each of its `count` processes.
+///
+/// # Errors
+/// The store cannot be read, or standard output is closed.
+pub fn print_bytes_on_disk(folder: &Path, count: u64) -> Outcome {
+    print_line(format_args!(
+        "on disk: {} bytes each in the log, {} in the index",
+        bytes_in(&folder.join("log"))? / count,
+        bytes_in(&folder.join("index"))? / count
+    ))?;
+    Ok(())
 }

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::args::Store;
 use crate::failure::Failure;
 use crate::kernel_setup::{KernelSetup, open_read_only};
+use crate::resume::how_to_continue;
 use crate::terminal::{self, one_line, print_stderr};
 
 /// `dormouse pending`
@@ -149,10 +150,7 @@ async fn record(
         }
         Some(error) => Err(error.into()),
         None => {
-            print_stderr(&format!(
-                "Continue with: dormouse resume --store {} and the same --allow flags.",
-                store.folder.display()
-            ));
+            print_stderr(&how_to_continue(&store.folder));
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use dormouse::Budget;
+use dormouse::program::parse_money;
 
 use crate::alarms::Alarms;
 use crate::approval::{AnswerCall, Approve, Pending, Refuse};
@@ -69,7 +71,8 @@ pub(crate) enum Command {
     Refuse(Refuse),
     /// Answer a question that waits.
     Answer(AnswerCall),
-    /// Raise limits of a process: one that is paused at a limit goes on when it is resumed.
+    /// Raise limits of a process by amounts: one that is paused at a limit goes on when it is
+    /// resumed.
     Raise(Raise),
     /// Set, remove and list the budgets of labels, which all trees with a label share.
     Label(LabelArgs),
@@ -158,4 +161,79 @@ pub(crate) struct Store {
     pub(crate) folder: PathBuf,
     #[command(flatten)]
     pub(crate) key: Key,
+}
+
+/// The amounts that calls of models use. At least one of the group `amounts` has to be named, which a
+/// command may extend by further amounts.
+#[derive(Debug, Args)]
+#[group(id = "amounts", required = true, multiple = true)]
+pub(crate) struct ModelAmounts {
+    /// Money, in the currency of the price table, such as 1.50.
+    #[arg(long, value_name = "MONEY", value_parser = parse_money)]
+    cost: Option<u64>,
+    /// Input tokens.
+    #[arg(long, value_name = "TOKENS")]
+    input_tokens: Option<u64>,
+    /// Output tokens.
+    #[arg(long, value_name = "TOKENS")]
+    output_tokens: Option<u64>,
+}
+
+impl ModelAmounts {
+    /// A budget of these amounts.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget {
+            cost_nanos: self.cost,
+            input_tokens: self.input_tokens,
+            output_tokens: self.output_tokens,
+            ..Budget::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_raise_and_a_budget_of_a_label_name_at_least_one_amount() {
+        let cases = [
+            ("raise 1", false),
+            ("raise 1 --cost 1.50", true),
+            ("raise 1 --processes 2", true),
+            ("raise 1 --wall-time 90s --output-tokens 5", true),
+            ("label set user=anna --per day", false),
+            ("label set user=anna --per day --cost 1", true),
+            (
+                "label set user=anna --per day --cost 1 --input-tokens 5",
+                true,
+            ),
+            ("label set user=anna --per day --processes 2", false),
+        ];
+        for (words, is_valid) in cases {
+            let line = format!("dormouse {words} --store s");
+            let parsed = Arguments::try_parse_from(line.split_whitespace());
+            assert_eq!(parsed.is_ok(), is_valid, "{line}: {parsed:?}");
+        }
+    }
+
+    #[test]
+    fn each_amount_of_a_raise_is_one_of_its_budget() {
+        let line = "dormouse raise 1 --store s --cost 1.50 --input-tokens 2 --output-tokens 3 \
+                    --wall-time 4s --resident-bytes 5 --processes 6";
+        let parsed = Arguments::try_parse_from(line.split_whitespace()).unwrap();
+        let Command::Raise(raise) = parsed.command else {
+            panic!("{line}");
+        };
+        let expected = Budget {
+            cost_nanos: Some(1_500_000_000),
+            input_tokens: Some(2),
+            output_tokens: Some(3),
+            wall_time_ms: Some(4_000),
+            resident_bytes: Some(5),
+            processes: Some(6),
+            depth: None,
+        };
+        assert_eq!(raise.amounts.budget(), expected);
+    }
 }

@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use dormouse::label::{Label, LabelBudget, Period};
-use dormouse::program::parse_money;
 use dormouse::schedule::format_time;
-use dormouse::{Amount, Budget, KernelError, LabelStatus};
+use dormouse::{Amount, KernelError, LabelStatus};
 use serde_json::{Map, Value, json};
 
-use crate::args::Store;
+use crate::args::{ModelAmounts, Store};
 use crate::failure::Failure;
 use crate::kernel_setup::{KernelSetup, open_read_only};
 use crate::terminal::{self, one_line, print_stderr};
@@ -50,24 +49,9 @@ pub(crate) struct SetBudget {
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub(crate) zone: String,
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) limits: ModelAmounts,
     #[command(flatten)]
     pub(crate) store: Store,
-}
-
-/// The limits of a budget.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
-pub(crate) struct Limits {
-    /// The most money, in the currency of the price table, such as 1.50.
-    #[arg(long, value_name = "MONEY", value_parser = parse_money)]
-    pub(crate) cost: Option<u64>,
-    /// The most input tokens.
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) input_tokens: Option<u64>,
-    /// The most output tokens.
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) output_tokens: Option<u64>,
 }
 
 /// `dormouse label remove`
@@ -102,21 +86,10 @@ pub(crate) async fn label(args: LabelArgs) -> Result<ExitCode, Failure> {
 /// Sets a budget. The store is created if there is none, so that budgets can be set before anything
 /// runs.
 async fn set_budget(args: SetBudget) -> Result<ExitCode, Failure> {
-    let Limits {
-        cost,
-        input_tokens,
-        output_tokens,
-    } = args.limits;
-    let limits = Budget {
-        cost_nanos: cost,
-        input_tokens,
-        output_tokens,
-        ..Budget::default()
-    };
     let budget = LabelBudget {
         per: args.per,
         zone: args.zone.into(),
-        limits,
+        limits: args.limits.budget(),
     };
     let kernel = KernelSetup::on(&args.store).build().await?;
     let set = kernel.set_label_budget(args.label, budget).await;
@@ -195,6 +168,12 @@ fn describe_usage(status: &LabelStatus) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
+/// The limit that was reached, or else what was used of each.
+fn describe_reached(status: &LabelStatus) -> String {
+    let reached = status.reached.as_ref();
+    reached.map_or_else(|| describe_usage(status), ToString::to_string)
+}
+
 /// A label as JSON. Scripts read it: `docs/limits.md`.
 pub(crate) fn label_json(status: &LabelStatus) -> Value {
     let limits = status.budget.limits.limited();
@@ -224,19 +203,20 @@ pub(crate) fn find_used_up(statuses: &[LabelStatus], labels: &Arc<[Label]>) -> O
 
 /// What a label has used up, and until when: `user=anna: output_tokens 64 of 50, until …`.
 pub(crate) fn describe_used_up(status: &LabelStatus) -> String {
-    let reached = status.reached.as_ref();
-    let reached = reached.map_or_else(|| describe_usage(status), ToString::to_string);
     let until = format_time(status.until_ms);
-    format!("{}: {reached}, until {until}", status.label)
+    format!(
+        "{}: {}, until {until}",
+        status.label,
+        describe_reached(status)
+    )
 }
 
 /// Which label holds trees up, and how they go on, on standard error.
 pub(crate) fn print_how_to_go_on(status: &LabelStatus, store: Option<&Path>) {
-    let reached = status.reached.as_ref();
-    let reached = reached.map_or_else(|| describe_usage(status), ToString::to_string);
     print_stderr(&format!(
-        "the label {} has used up its budget ({reached}): its trees go on at {}",
+        "the label {} has used up its budget ({}): its trees go on at {}",
         one_line(&status.label.to_string()),
+        describe_reached(status),
         format_time(status.until_ms)
     ));
     let Some(store) = store.map(Path::display) else {

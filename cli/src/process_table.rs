@@ -9,7 +9,7 @@ use dormouse::id::Pid;
 use dormouse::label::Label;
 use dormouse::ports::StoreError;
 use dormouse::schedule::format_time;
-use dormouse::{Amount, Kernel, KernelError, Paused, ProcessInfo, ProcessView};
+use dormouse::{Amount, Kernel, KernelError, Paused, ProcessInfo, ProcessStatus, ProcessView};
 use serde::Serialize;
 
 use crate::failure::store_error;
@@ -105,8 +105,8 @@ pub(crate) async fn process_lines(
         let used_up = find_used_up(&statuses, &labels);
         let used_up = used_up.filter(|_| view.as_ref().is_ok_and(|view| view.suspended));
         let status = match used_up {
-            Some(_) if info.row.exit.is_none() && !info.row.is_paused => "suspended",
-            _ => status_word(&processes, info, view.as_ref().ok()),
+            Some(_) if info.row.exit.is_none() && !info.row.is_paused => ProcessStatus::Suspended,
+            _ => listed_status(&processes, info, view.as_ref().ok()),
         };
         let mut line = ProcessLine::new(depth, info, status, view);
         line.waits_for_label = used_up.as_ref().map(describe_used_up);
@@ -122,17 +122,17 @@ pub(crate) async fn process_lines(
 
 /// What holds a process up, as its journal and the rows above it say, or else its status in the
 /// kernel: that of a process which is not loaded says no more than so.
-fn status_word(
+fn listed_status(
     processes: &[ProcessInfo],
     info: &ProcessInfo,
     view: Option<&ProcessView>,
-) -> &'static str {
+) -> ProcessStatus {
     match view {
         _ if info.row.exit.is_some() => info.status,
-        Some(view) if view.paused.is_some() => "paused",
-        Some(view) if view.stopped => "stopped",
+        Some(view) if view.paused.is_some() => ProcessStatus::Paused,
+        Some(view) if view.stopped => ProcessStatus::Stopped,
         // Its journal may say otherwise: it is told when it is resumed.
-        _ if is_below_paused(processes, info) => "suspended",
+        _ if is_below_paused(processes, info) => ProcessStatus::Suspended,
         _ => info.status,
     }
 }
@@ -187,7 +187,7 @@ impl ProcessLine {
     fn new(
         depth: usize,
         info: &ProcessInfo,
-        status: &'static str,
+        status: ProcessStatus,
         view: Result<ProcessView, KernelError>,
     ) -> Self {
         let unreadable = view.as_ref().err().map(ToString::to_string);
@@ -202,7 +202,7 @@ impl ProcessLine {
             pid: info.row.pid.0,
             parent: info.row.parent.map(|pid| pid.0),
             program: info.row.program.to_string(),
-            status: status.to_owned(),
+            status: status.word().to_owned(),
             facts: view.map_or(0, |view| view.fact.0),
             messages: view.map_or(0, |view| view.messages),
             descriptors: view.map_or(0, |view| view.descriptors),

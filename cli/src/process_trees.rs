@@ -239,6 +239,7 @@ fn import_origin(info: &ProcessInfo) -> Option<(ExportId, Pid)> {
 
 #[cfg(test)]
 mod tests {
+    use dormouse::ProcessStatus;
     use dormouse::process::ProcessRow;
 
     use super::*;
@@ -250,7 +251,7 @@ mod tests {
                 parent: parent.map(Pid),
                 ..ProcessRow::started(Pid(pid), "p")
             },
-            status: "held",
+            status: ProcessStatus::Held,
             view: None,
         };
         // Process 1 is lost.

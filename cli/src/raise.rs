@@ -8,12 +8,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::id::Pid;
-use dormouse::program::{parse_bytes, parse_duration_ms, parse_money};
+use dormouse::program::{parse_bytes, parse_duration_ms};
 use dormouse::{Amount, Budget, KernelError, Paused, ProcessError};
 
-use crate::args::Store;
+use crate::args::{ModelAmounts, Store};
 use crate::failure::Failure;
 use crate::kernel_setup::KernelSetup;
+use crate::resume::how_to_continue;
 use crate::terminal::print_stderr;
 
 /// `dormouse raise`
@@ -30,38 +31,27 @@ pub(crate) struct Raise {
 
 /// What limits are raised by.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
 pub(crate) struct Amounts {
-    /// Raise the limit of money by this, in the currency of the price table, such as 1.50.
-    #[arg(long, value_name = "MONEY", value_parser = parse_money)]
-    pub(crate) cost: Option<u64>,
-    /// Raise the limit of input tokens by this.
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) input_tokens: Option<u64>,
-    /// Raise the limit of output tokens by this.
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) output_tokens: Option<u64>,
-    /// Raise the time that it may run by this, such as 90s or 10m.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms)]
-    pub(crate) wall_time: Option<u64>,
-    /// Raise the size of the contents that it may hold by this, such as 10mb.
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) resident_bytes: Option<u64>,
-    /// Raise the number of processes that may live at the same time by this.
-    #[arg(long, value_name = "COUNT")]
-    pub(crate) processes: Option<u64>,
+    #[command(flatten)]
+    model: ModelAmounts,
+    /// The time that it may run, such as 90s or 10m.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms, group = "amounts")]
+    wall_time: Option<u64>,
+    /// The size of the contents that it may hold, such as 10mb.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, group = "amounts")]
+    resident_bytes: Option<u64>,
+    /// The number of processes that may live at the same time.
+    #[arg(long, value_name = "COUNT", group = "amounts")]
+    processes: Option<u64>,
 }
 
 impl Amounts {
     pub(crate) fn budget(&self) -> Budget {
         Budget {
-            input_tokens: self.input_tokens,
-            output_tokens: self.output_tokens,
-            cost_nanos: self.cost,
             wall_time_ms: self.wall_time,
             processes: self.processes,
-            depth: None,
             resident_bytes: self.resident_bytes,
+            ..self.model.budget()
         }
     }
 }
@@ -81,12 +71,9 @@ pub(crate) async fn raise(args: Raise) -> Result<ExitCode, Failure> {
         }
         error => error.into(),
     })?;
-    let folder = args.store.folder.display();
     Ok(match still_paused {
         None => {
-            print_stderr(&format!(
-                "Continue with: dormouse resume --store {folder} and the same --allow flags."
-            ));
+            print_stderr(&how_to_continue(&args.store.folder));
             ExitCode::SUCCESS
         }
         Some(paused) => {

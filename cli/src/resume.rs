@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::id::Pid;
-use dormouse::{Kernel, KernelError, ProcessError, StoreFailure};
+use dormouse::{Kernel, KernelError, ProcessError, ProcessStatus, StoreFailure};
 
 use crate::args::{RunFlags, Store};
 use crate::event_printer::EventPrinter;
@@ -41,6 +41,14 @@ pub(crate) struct Resume {
     pub(crate) store: Store,
     #[command(flatten)]
     pub(crate) flags: RunFlags,
+}
+
+/// How the processes of a store go on, for people.
+pub(crate) fn how_to_continue(folder: &Path) -> String {
+    format!(
+        "Continue with: dormouse resume --store {} and the same --allow flags.",
+        folder.display()
+    )
 }
 
 /// Missing permissions are looked up for this many trees at most, since each lookup reads a
@@ -261,7 +269,7 @@ async fn continue_stopped(
     let processes = kernel.processes().await?;
     let stopped: BTreeSet<Pid> = processes
         .iter()
-        .filter(|info| info.status == "stopped")
+        .filter(|info| info.status == ProcessStatus::Stopped)
         .map(|info| info.row.pid)
         .collect();
     for root in chosen.iter().filter(|root| trees.is_alive(**root)) {

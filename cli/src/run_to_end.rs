@@ -15,6 +15,7 @@ use crate::args::RunFlags;
 use crate::event_printer::EventPrinter;
 use crate::failure::Failure;
 use crate::process_table::process_lines;
+use crate::resume::how_to_continue;
 use crate::sleepers::{Sleepers, wait_for_sleepers};
 use crate::stop_signals::StopSignals;
 use crate::terminal::{OutputFormat, print_stderr};
@@ -138,10 +139,7 @@ pub(crate) async fn shut_down_early(
     };
     events.abort();
     let hint = match store {
-        Some(path) => format!(
-            "Continue with: dormouse resume --store {} and the same --allow flags.",
-            path.display()
-        ),
+        Some(folder) => how_to_continue(folder),
         None => "Nothing was saved: the run had no --store.".to_owned(),
     };
     print_stderr(&format!("stopped. {hint}"));

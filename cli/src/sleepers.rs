@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dormouse::id::Pid;
 use dormouse::schedule::{format_duration, format_time};
-use dormouse::{Kernel, KernelError, ProcessError, ProcessInfo};
+use dormouse::{Kernel, KernelError, ProcessError, ProcessInfo, ProcessStatus};
 use futures_util::FutureExt;
 use serde_json::json;
 
@@ -194,17 +194,20 @@ async fn outcome_at_rest(
     if root.row.is_paused && tree.waits() {
         return Ok(tree.clone().into());
     }
-    if root.status == "held" {
+    if root.status == ProcessStatus::Held {
         return Ok(RootOutcome::Held(why_held(kernel, root.row.pid).await?));
     }
-    if root.status == "stopped" {
+    if root.status == ProcessStatus::Stopped {
         return Ok(RootOutcome::Stopped);
     }
     if tree.waits() {
         return Ok(tree.clone().into());
     }
     // The root may wait for the end of a child that cannot run.
-    let Some(child) = members.iter().find(|info| info.status == "held") else {
+    let Some(child) = members
+        .iter()
+        .find(|info| info.status == ProcessStatus::Held)
+    else {
         return Ok(RootOutcome::Idle);
     };
     let pid = child.row.pid;
@@ -251,7 +254,7 @@ mod tests {
                 waiting: Waiting::Alarm { due_ms },
                 ..ProcessRow::started(Pid(pid), "p")
             },
-            status: "held",
+            status: ProcessStatus::Held,
             view: None,
         };
         let processes = [

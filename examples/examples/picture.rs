@@ -47,7 +47,7 @@ async fn read_rows(kernel: &Kernel) -> Result<Vec<Row>, KernelError> {
             }
         }
         let info = processes.iter().find(|info| info.row.pid == pid);
-        let status = info.map_or("", |info| info.status);
+        let status = info.map_or("", |info| info.status.word());
         rows.push(Row {
             depth,
             parent,

@@ -10,11 +10,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dormouse::Kernel;
 use dormouse::message::Block;
 use dormouse::model::{Delta, ModelError, Reply, Request, StopReason, Usage};
 use dormouse::ports::Model;
 use dormouse::process::Priority;
+use dormouse::{Kernel, ProcessStatus};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore};
@@ -81,7 +81,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         processes.push(start.input(name).await?);
     }
     for process in &processes {
-        process.wait_for(|view| view.status() == "thinking").await?;
+        process
+            .wait_for(|view| view.status() == ProcessStatus::Thinking)
+            .await?;
     }
     // The last process queues its model call within a moment.
     tokio::time::sleep(Duration::from_millis(200)).await;

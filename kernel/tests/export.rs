@@ -427,6 +427,10 @@ fn a_file_that_is_whole_and_contradicts_itself_is_refused() {
             alter(4, &|member| member.image.epoch = u32::MAX),
         ),
         (
+            "alarms that were never set",
+            alter(4, &|member| member.image.alarms_set = u32::MAX),
+        ),
+        (
             "a child twice",
             parts().with(|parts| {
                 let (mut twin, Record::Member(child)) = (member(6, Some(2)), &parts.records[4])

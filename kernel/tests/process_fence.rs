@@ -297,6 +297,27 @@ fn a_call_that_is_approved_and_refused_leaves_the_effect_to_the_next_one() {
     assert!(run.effects.iter().any(is_child));
 }
 
+/// The policy may have changed since the first call was held: then the fence answers the next one.
+#[test]
+fn a_call_that_is_refused_leaves_the_effect_to_one_that_the_fence_answers() {
+    const FORK: (&str, &str) = ("fork", r#"{"prompts": ["pay"]}"#);
+    let mut run = called("ask = []\n", &[FORK]);
+    run.go_back("msg:1");
+    run.reply(&[FORK, FORK]);
+    let held = run.held();
+    assert_eq!(held.len(), 1);
+    run.feed(Input::Host {
+        request_id: "p".into(),
+        request: HostRequest::SetEffectPolicy(Some(EffectPolicy::Refuse)),
+    });
+    let args = Some(r#"{"prompts": []}"#.to_owned());
+    run.verdict(held[0].0, Verdict::Approve { args }).unwrap();
+    let answers = run.answers();
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    assert!(answers[1].starts_with("Not run: "), "{answers:?}");
+    run.thinking();
+}
+
 fn restore(run: &mut Replay, image: Image) {
     let checkpoint = CheckpointInfo {
         id: CheckpointId(1),

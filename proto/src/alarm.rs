@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::parse_number;
+
 /// The most characters of the note of an alarm.
 pub const MAX_NOTE_CHARS: usize = 8_000;
 
@@ -23,14 +25,8 @@ impl FromStr for AlarmId {
     type Err = ParseAlarmError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.strip_prefix("alarm:").unwrap_or(text);
-        let number = if digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            digits.parse().ok()
-        } else {
-            None
-        };
-        number
-            .filter(|number| *number > 0)
+        parse_number(text, "alarm:")
+            .and_then(|number| u32::try_from(number).ok())
             .map(Self)
             .ok_or_else(|| ParseAlarmError(text.to_owned()))
     }

@@ -64,14 +64,7 @@ impl FromStr for CheckpointId {
     type Err = ParseCheckpointError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.strip_prefix("cp:").unwrap_or(text);
-        let number = if digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            digits.parse().ok()
-        } else {
-            None
-        };
-        number
-            .filter(|number| *number > 0)
+        parse_number(text, "cp:")
             .map(Self)
             .ok_or_else(|| ParseCheckpointError(text.to_owned()))
     }
@@ -239,6 +232,14 @@ impl FromStr for FdId {
             .or_else(|| text.strip_prefix("fd-"));
         digits.and_then(parse_count).map(Self::Fd).ok_or_else(error)
     }
+}
+
+/// Parses a number from 1 on, with or without what stands before it.
+pub(crate) fn parse_number(text: &str, prefix: &str) -> Option<u64> {
+    let digits = text.strip_prefix(prefix).unwrap_or(text);
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.parse::<u64>().ok();
+    number.filter(|number| is_number && *number > 0)
 }
 
 /// Parses a number that counts from 1: digits without a leading zero.

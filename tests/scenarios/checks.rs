@@ -60,7 +60,7 @@ impl World {
             }
             let view = kernel.inspect(pid).await.unwrap();
             assert_eq!(
-                (view.status(), view.budget.shares().len()),
+                (view.status().word(), view.budget.shares().len()),
                 (exit.status.word(), 0),
                 "{pid}"
             );

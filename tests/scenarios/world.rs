@@ -181,7 +181,7 @@ impl World {
                 // It may have ended in the meantime.
                 let _ = process.cont().await;
             }
-            if began.elapsed() >= BIRTH && living.iter().all(|info| info.status == "idle") {
+            if began.elapsed() >= BIRTH && living.iter().all(|info| info.status.word() == "idle") {
                 break living;
             }
             assert!(

@@ -52,7 +52,7 @@ fn says_how_often(calls: Arc<AtomicUsize>) -> impl Model {
 async fn status(kernel: &Kernel, pid: Pid) -> &'static str {
     let processes = kernel.processes().await.unwrap();
     let found = processes.iter().find(|info| info.row.pid == pid);
-    found.unwrap().status
+    found.unwrap().status.word()
 }
 
 async fn rests(process: &Process) {

@@ -84,7 +84,11 @@ async fn held(kernel: &Kernel, count: usize) -> Vec<HeldCall> {
 
 async fn status(kernel: &Kernel, pid: Pid) -> &'static str {
     let mut listed = kernel.processes().await.unwrap().into_iter();
-    listed.find(|info| info.row.pid == pid).unwrap().status
+    listed
+        .find(|info| info.row.pid == pid)
+        .unwrap()
+        .status
+        .word()
 }
 
 fn is_not_answered(result: Result<(), KernelError>) -> bool {

@@ -71,6 +71,7 @@ async fn status(kernel: &Kernel, pid: Pid) -> &'static str {
         .find(|info| info.row.pid == pid)
         .unwrap()
         .status
+        .word()
 }
 
 #[tokio::test]
@@ -210,13 +211,17 @@ async fn a_stopped_process_stays_stopped_through_a_restart_and_goes_on_when_it_i
         .await
         .unwrap();
     assert_eq!(
-        within(kernel.inspect(pid)).await.unwrap().status(),
+        within(kernel.inspect(pid)).await.unwrap().status().word(),
         "stopped"
     );
     let process = within(kernel.resume(pid)).await.unwrap();
     let view = within(process.wait_for(|view| view.stopped)).await.unwrap();
     assert_eq!(
-        (view.status(), view.waiting_messages, requests.all().len()),
+        (
+            view.status().word(),
+            view.waiting_messages,
+            requests.all().len()
+        ),
         ("stopped", 1, 1)
     );
     opened.open();
@@ -318,7 +323,7 @@ async fn a_tree_is_stopped_continued_interrupted_and_killed_as_one() {
         let listed = kernel.processes().await.unwrap();
         let table: Vec<_> = listed
             .iter()
-            .map(|info| (info.row.pid.0, info.status))
+            .map(|info| (info.row.pid.0, info.status.word()))
             .collect();
         assert_eq!(
             table,

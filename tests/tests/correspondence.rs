@@ -72,7 +72,7 @@ async fn listening(inbox: &Process) -> tokio::task::JoinHandle<Answer> {
             .unwrap()
     };
     let listening = tokio::spawn(call);
-    within(inbox.wait_for(|view| view.status() == "acting"))
+    within(inbox.wait_for(|view| view.status().word() == "acting"))
         .await
         .unwrap();
     listening
@@ -291,7 +291,7 @@ async fn a_stopped_receiver_keeps_what_is_said_and_hears_it_when_it_is_continued
     assert!(!send(&sender, "inbox", "first").await.is_error);
     let view = inbox.view().unwrap();
     assert_eq!(
-        (view.waiting_messages, view.messages, view.status()),
+        (view.waiting_messages, view.messages, view.status().word()),
         (1, 0, "stopped")
     );
     let list = call(&sender, "list_processes", json!({})).await;
@@ -313,7 +313,7 @@ async fn a_stopped_receiver_keeps_what_is_said_and_hears_it_when_it_is_continued
     let view = within(inbox.wait_for(|view| view.waiting_messages == 2))
         .await
         .unwrap();
-    assert_eq!((view.messages, view.status()), (0, "stopped"));
+    assert_eq!((view.messages, view.status().word()), (0, "stopped"));
     within(inbox.cont()).await.unwrap();
     within(inbox.wait_for(ProcessView::is_idle)).await.unwrap();
     assert_eq!(heard_by(&inbox, &requests).await, ["first", "second"]);
@@ -368,7 +368,7 @@ async fn of_two_calls_that_wait_the_first_gets_what_comes_and_the_other_its_time
         .name("inbox")
         .await
         .unwrap();
-    within(inbox.wait_for(|view| view.status() == "acting"))
+    within(inbox.wait_for(|view| view.status().word() == "acting"))
         .await
         .unwrap();
     assert!(!send(&sender, "inbox", "hello").await.is_error);
@@ -399,7 +399,7 @@ async fn a_call_that_waits_is_answered_while_its_process_is_stopped() {
     );
     let view = inbox.view().unwrap();
     assert_eq!(
-        (view.waiting_messages, view.messages, view.status()),
+        (view.waiting_messages, view.messages, view.status().word()),
         (1, 0, "stopped")
     );
     within(inbox.cont()).await.unwrap();
@@ -812,6 +812,7 @@ async fn a_tree_that_is_kept_held_is_woken_by_the_host_and_by_no_other_tree() {
             .find(|info| info.row.pid == pid)
             .unwrap()
             .status
+            .word()
     };
     kernel.isolate([Pid(1), Pid(4)]).unwrap();
     let sender = kernel.resume(Pid(2)).await.unwrap();

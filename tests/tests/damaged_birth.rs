@@ -239,7 +239,7 @@ async fn a_child_whose_parent_is_lost_can_be_isolated() {
         "{}",
         refused.text
     );
-    assert_eq!(kernel.processes().await.unwrap()[0].status, "held");
+    assert_eq!(kernel.processes().await.unwrap()[0].status.word(), "held");
     kernel.resume(Pid(2)).await.unwrap();
     let sent = send().await;
     assert!(!sent.is_error, "{}", sent.text);

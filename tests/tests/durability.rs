@@ -108,7 +108,11 @@ async fn a_tool_in_flight_is_run_again_only_where_it_is_idempotent() {
         let second = kernel(&passing).await.unwrap();
         let listed = second.processes().await.unwrap();
         assert_eq!(
-            (listed.len(), listed[0].status, listed[0].view.is_none()),
+            (
+                listed.len(),
+                listed[0].status.word(),
+                listed[0].view.is_none()
+            ),
             (1, "held", true)
         );
         assert_eq!(
@@ -116,7 +120,10 @@ async fn a_tool_in_flight_is_run_again_only_where_it_is_idempotent() {
             [1, 2],
             "nothing runs before it is resumed"
         );
-        assert_eq!(second.inspect(Pid(1)).await.unwrap().status(), "acting");
+        assert_eq!(
+            second.inspect(Pid(1)).await.unwrap().status().word(),
+            "acting"
+        );
         let resumed = second.resume_all().await.unwrap();
         assert_eq!(resumed.len(), 1);
         let exit = within(resumed[0].wait()).await.unwrap();
@@ -258,7 +265,7 @@ async fn a_fork_in_flight_finds_its_children_again() {
     let second = kernel(&passing).await.unwrap();
     let before = second.processes().await.unwrap();
     let status = |infos: &[dormouse::ProcessInfo]| -> Vec<&str> {
-        infos.iter().map(|info| info.status).collect()
+        infos.iter().map(|info| info.status.word()).collect()
     };
     assert_eq!(status(&before), ["held", "done", "held"]);
     let resumed = second.resume_all().await.unwrap();
@@ -676,7 +683,10 @@ async fn the_table_and_the_numbers_go_on_after_a_reopening() {
         rows
     );
     assert_eq!(
-        listed.iter().map(|info| info.status).collect::<Vec<_>>(),
+        listed
+            .iter()
+            .map(|info| info.status.word())
+            .collect::<Vec<_>>(),
         ["done", "held"]
     );
     let done = second.process(Pid(1)).await.unwrap();

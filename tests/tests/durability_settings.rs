@@ -237,7 +237,10 @@ async fn a_relaxed_kernel_that_shuts_down_leaves_everything_in_the_log() {
     let again = open().build().await.unwrap();
     let listed = again.processes().await.unwrap();
     assert_eq!(
-        listed.iter().map(|info| info.status).collect::<Vec<_>>(),
+        listed
+            .iter()
+            .map(|info| info.status.word())
+            .collect::<Vec<_>>(),
         ["done"]
     );
     again.shutdown().await.unwrap();
@@ -268,7 +271,7 @@ async fn the_verdict_of_a_person_is_synced_every_turn() {
     let kernel = open(Recovery::Resume).await.unwrap();
     let ask_user = program(&kernel, "[tools]\nenabled = [\"ask_user\"]\n");
     let process = kernel.start(ask_user).input("go").await.unwrap();
-    within(process.wait_for(|view| view.status() == "asking"))
+    within(process.wait_for(|view| view.status().word() == "asking"))
         .await
         .unwrap();
     let held: Vec<_> = kernel.pending().await.unwrap().calls;

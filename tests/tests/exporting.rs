@@ -629,7 +629,7 @@ async fn one_whose_tools_are_missing_can_be_held_and_not_be_run() {
         .await
         .unwrap();
     let info = without.processes().await.unwrap();
-    assert_eq!((info.len(), info[0].status), (1, "held"));
+    assert_eq!((info.len(), info[0].status.word()), (1, "held"));
     drop(held);
     without.shutdown().await.unwrap();
     let with = on(LogStore::open(folder.path()).unwrap())

@@ -154,7 +154,10 @@ async fn a_child_that_a_full_disk_stops_has_not_ended_for_its_parent() {
         "{exit:?}"
     );
     let ended = kernel.processes().await.unwrap();
-    assert!(ended.iter().all(|info| info.status == "done"), "{ended:?}");
+    assert!(
+        ended.iter().all(|info| info.status.word() == "done"),
+        "{ended:?}"
+    );
 }
 
 /// Without room nothing can be journalled, so that nothing is begun: no call is made again whose

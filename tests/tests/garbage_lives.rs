@@ -113,7 +113,7 @@ impl Lives {
                     .await
                     .unwrap()
                     .iter()
-                    .any(|info| busy.contains(&info.status))
+                    .any(|info| busy.contains(&info.status.word()))
                 {
                     tokio::task::yield_now().await;
                 }

@@ -49,6 +49,7 @@ async fn status(kernel: &Kernel, pid: Pid) -> &'static str {
         .find(|info| info.row.pid == pid)
         .unwrap()
         .status
+        .word()
 }
 
 /// Awaits that a process has fallen asleep; its handle knows.
@@ -485,7 +486,7 @@ async fn ten_thousand_sleepers_are_listed_and_any_one_wakes() {
             .await
             .unwrap()
             .iter()
-            .filter(|info| info.status == "hibernated")
+            .filter(|info| info.status.word() == "hibernated")
             .count()
     };
     within(async {
@@ -510,7 +511,7 @@ async fn ten_thousand_sleepers_are_listed_and_any_one_wakes() {
     assert!(
         listed
             .iter()
-            .all(|info| info.status == "held" && info.view.is_none())
+            .all(|info| info.status.word() == "held" && info.view.is_none())
     );
     let process = kernel.process(Pid(7_777)).await.unwrap();
     assert_eq!(turn(&process, "two").await, "3");
@@ -549,7 +550,7 @@ async fn what_runs_again_after_a_restart_is_said_by_the_policy() {
     within(gate.entered()).await;
     within(kernel.shutdown()).await.unwrap();
 
-    let only_the_first = Recovery::decide(|info| match (info.row.pid, info.status) {
+    let only_the_first = Recovery::decide(|info| match (info.row.pid, info.status.word()) {
         (Pid(1), "held") => RecoveryAction::Resume,
         _ => RecoveryAction::Hold,
     });
@@ -574,7 +575,7 @@ async fn what_runs_again_after_a_restart_is_said_by_the_policy() {
                 .await
                 .unwrap()
                 .iter()
-                .map(|info| info.status)
+                .map(|info| info.status.word())
                 .ne(expected)
             {
                 tokio::task::yield_now().await;
@@ -617,7 +618,7 @@ async fn a_restart_takes_up_more_processes_than_are_read_at_once() {
             .await
             .unwrap()
             .iter()
-            .filter(|info| info.status == word)
+            .filter(|info| info.status.word() == word)
             .count()
     };
     within(async {

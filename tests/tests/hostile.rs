@@ -439,7 +439,7 @@ async fn an_interrupt_in_the_middle_of_a_model_call_ends_the_turn_and_the_sessio
     gate.open();
     assert_eq!(turn(&session, "next").await, "heard next");
     check_histories(&requests);
-    assert_eq!(session.view().unwrap().status(), "idle");
+    assert_eq!(session.view().unwrap().status().word(), "idle");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -570,7 +570,7 @@ async fn an_interrupt_of_a_call_of_the_host_answers_it_and_leaves_the_process_as
     assert!(task.exit().is_none(), "{:?}", task.exit());
     let answer = within(task.call("no_such", "{}")).await.unwrap();
     assert!(answer.text.contains("The tools are: tool"), "{answer:?}");
-    assert_eq!(task.view().unwrap().status(), "idle");
+    assert_eq!(task.view().unwrap().status().word(), "idle");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

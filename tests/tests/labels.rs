@@ -129,7 +129,7 @@ async fn trees_with_a_label_share_its_budget_and_go_on_after_a_raise() {
     for process in [&first, &second] {
         process.input("two").await.unwrap();
         let view = suspended(process).await;
-        assert_eq!((view.status(), view.rests), ("suspended", true));
+        assert_eq!((view.status().word(), view.rests), ("suspended", true));
     }
     let turn = within(other.turn("one")).await.unwrap();
     assert_eq!(&*turn.message, "reply 1", "another label has no part in it");

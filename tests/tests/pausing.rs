@@ -65,7 +65,7 @@ async fn raise(kernel: &Kernel, pid: Pid, by: u64) -> Result<Option<Paused>, Ker
 async fn status(kernel: &Kernel, pid: u64) -> &'static str {
     let processes = kernel.processes().await.unwrap();
     let mut found = processes.iter().filter(|info| info.row.pid == Pid(pid));
-    found.next().expect("it is listed").status
+    found.next().expect("it is listed").status.word()
 }
 
 async fn paused(process: &Process) -> ProcessView {
@@ -91,7 +91,7 @@ async fn a_session_at_its_limit_waits_and_goes_on_after_a_raise() {
     assert_eq!(&*turn.message, "reply 2");
     session.input("three").await.unwrap();
     let view = paused(&session).await;
-    assert_eq!((view.status(), view.rests), ("paused", true));
+    assert_eq!((view.status().word(), view.rests), ("paused", true));
     assert_eq!(view.paused.unwrap().to_string(), "output_tokens 120 of 100");
     assert!(session.raise(tokens(10)).await.unwrap().is_some());
     let refused = session
@@ -295,7 +295,11 @@ async fn what_is_below_a_paused_process_stays_so_over_every_cut() {
         })
         .await;
         assert_eq!(status(&kernel, 2).await, "suspended", "cut {cut}");
-        assert_eq!(child.view().unwrap().status(), "suspended", "cut {cut}");
+        assert_eq!(
+            child.view().unwrap().status().word(),
+            "suspended",
+            "cut {cut}"
+        );
         within(root.raise(tokens(1_000))).await.unwrap();
         let exit = within(root.wait()).await.unwrap();
         assert_eq!(exit.status, ExitStatus::Done, "cut {cut}: {exit:?}");

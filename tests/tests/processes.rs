@@ -107,7 +107,7 @@ async fn a_tool_loop_goes_on_until_the_model_says_its_last_word() {
         }
         let view = process.view().unwrap();
         assert_eq!(
-            (view.messages, view.descriptors, view.status()),
+            (view.messages, view.descriptors, view.status().word()),
             (6, 0, "done")
         );
         assert_eq!(
@@ -735,7 +735,7 @@ async fn the_process_table_shows_who_stands_where() {
     let listed = kernel.processes().await.unwrap();
     let table: Vec<_> = listed
         .iter()
-        .map(|info| (info.row.pid.0, info.status))
+        .map(|info| (info.row.pid.0, info.status.word()))
         .collect();
     assert_eq!(
         table,
@@ -804,7 +804,7 @@ async fn a_view_shows_descriptors_calls_and_children_without_disturbing_the_proc
     let children = process.children().await.unwrap();
     let seen: Vec<_> = children
         .iter()
-        .map(|child| (child.row.pid, child.row.parent, child.status))
+        .map(|child| (child.row.pid, child.row.parent, child.status.word()))
         .collect();
     assert_eq!(
         seen,

@@ -68,7 +68,7 @@ async fn a_kernel_that_lacks_a_tool_leaves_the_process_to_one_that_has_it() {
         .await
         .unwrap();
     assert_eq!(
-        within(kernel.inspect(pid)).await.unwrap().status(),
+        within(kernel.inspect(pid)).await.unwrap().status().word(),
         "acting",
         "it can be looked at all the same"
     );
@@ -80,7 +80,7 @@ async fn a_kernel_that_lacks_a_tool_leaves_the_process_to_one_that_has_it() {
     );
     let row = kernel.processes().await.unwrap().remove(0);
     assert_eq!(
-        (row.status, row.row.exit),
+        (row.status.word(), row.row.exit),
         ("held", None),
         "it is not ended by what this kernel lacks"
     );
@@ -202,7 +202,7 @@ async fn a_call_of_an_earlier_host_is_not_taken_for_one_of_this() {
     within(later.entered()).await;
     later.open();
     assert_eq!(&*within(beside).await.unwrap().unwrap().text, "done");
-    within(session.wait_for(|view| view.status() == "idle"))
+    within(session.wait_for(|view| view.status().word() == "idle"))
         .await
         .unwrap();
     assert_eq!(

@@ -278,7 +278,7 @@ async fn a_task_goes_on_while_its_child_works_and_ends_when_it_has_heard_of_it()
     let builder = builder.host(host(folder.path(), Permissions::none().allow_read(".")));
     let (kernel, process) = start(builder, folder.path()).await;
     within(gate.entered()).await;
-    let view = within(process.wait_for(|view| view.status() == "waiting"))
+    let view = within(process.wait_for(|view| view.status().word() == "waiting"))
         .await
         .unwrap();
     assert!(
@@ -312,7 +312,7 @@ async fn an_interrupted_session_keeps_its_child_and_a_killed_one_takes_it_along(
             .program;
         let session = kernel.start(main).session().input("go").await.unwrap();
         within(gate.entered()).await;
-        within(session.wait_for(|view| view.status() == "waiting"))
+        within(session.wait_for(|view| view.status().word() == "waiting"))
             .await
             .unwrap();
         let child = kernel.process(Pid(2)).await.unwrap();
@@ -352,7 +352,7 @@ async fn a_child_that_exists_is_given_its_files_no_second_time() {
     )
     .await;
     within(gate.entered()).await;
-    within(process.wait_for(|view| view.status() == "waiting"))
+    within(process.wait_for(|view| view.status().word() == "waiting"))
         .await
         .unwrap();
     drop(process);
@@ -386,7 +386,7 @@ async fn a_process_restored_from_before_the_end_of_a_child_is_told_that_it_will_
     let builder = builder.host(host(folder.path(), Permissions::none().allow_read(".")));
     let (kernel, process) = start(builder, folder.path()).await;
     within(gate.entered()).await;
-    let view = within(process.wait_for(|view| view.status() == "waiting"))
+    let view = within(process.wait_for(|view| view.status().word() == "waiting"))
         .await
         .unwrap();
     let restored = within(kernel.copy(Pid(1), Some(view.fact))).await.unwrap();

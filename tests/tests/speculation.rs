@@ -599,7 +599,7 @@ async fn a_branch_without_a_race_does_not_run_when_the_store_is_opened() {
     assert_eq!(*asked.lock().unwrap(), ["session"]);
     let processes = kernel.processes().await.unwrap();
     let left = processes.iter().find(|info| info.row.pid == branch.pid());
-    assert_eq!(left.expect("it is listed").status, "held");
+    assert_eq!(left.expect("it is listed").status.word(), "held");
 }
 
 /// What fails for a loser after the choice is its reason: the winner acts.

@@ -111,7 +111,7 @@ async fn answer_to_the_fork(faults: fn(usize) -> bool) -> (String, usize, Reques
     let said = requests.of(1).last().unwrap().messages[3].text();
     assert!(!said.is_empty());
     let left = kernel.processes().await.unwrap();
-    assert_eq!(left[0].status, "idle", "the parent lives on");
+    assert_eq!(left[0].status.word(), "idle", "the parent lives on");
     (said, asked.load(Ordering::SeqCst), requests)
 }
 
@@ -246,5 +246,5 @@ async fn a_process_that_is_stopped_before_its_restart_stays_held() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(reads.load(Ordering::SeqCst), 0, "it is not loaded again");
     let listed = kernel.processes().await.unwrap();
-    assert!(listed.iter().all(|info| info.status == "held"));
+    assert!(listed.iter().all(|info| info.status.word() == "held"));
 }

@@ -232,7 +232,7 @@ async fn answers(kernel: &Kernel, waited_for: &Notify) -> Vec<String> {
             answers.push(submitted(kernel, args).await);
             continue;
         }
-        let is_acting = |view: &ProcessView| view.status() == "acting";
+        let is_acting = |view: &ProcessView| view.status().word() == "acting";
         within(process.wait_for(|view| !is_acting(view)))
             .await
             .unwrap();

@@ -285,7 +285,7 @@ async fn a_turn_of_a_stopped_session_outlives_its_hibernation() {
     let turn = begin(&session, &gate, "slow").await;
     within(session.stop()).await.unwrap();
     gate.open();
-    within(session.wait_for(|view| view.status() == "stopped" && view.messages == 2))
+    within(session.wait_for(|view| view.status().word() == "stopped" && view.messages == 2))
         .await
         .unwrap();
     within(session.hibernate()).await.unwrap();

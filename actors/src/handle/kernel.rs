@@ -26,6 +26,7 @@ use crate::error::{KernelError, NotFound};
 use crate::event::ProcessView;
 use crate::held_call::HeldCall;
 use crate::ports::Store;
+use crate::process_status::ProcessStatus;
 use crate::recovery::{self, LoadPurpose, Loaded};
 use crate::supervisor::{
     BirthMessage, HandleReply, ListFilter, ListedProcess, LookupMessage, RunMessage,
@@ -48,14 +49,8 @@ pub struct Kernel {
 pub struct ProcessInfo {
     /// The identity, the origin and the exit of the process.
     pub row: ProcessRow,
-    /// The status word: `held` (not loaded since the kernel was opened or the process had to stop),
-    /// `hibernated` (not loaded, nothing pending until an input arrives), `asleep` (the same, until
-    /// an alarm is due; it may be loaded), `starting`, `idle`, `waiting` (for children in the
-    /// background), `thinking`, `acting`, `asking` (its calls wait for a person), `paused` (at a
-    /// limit), `stopped`, `suspended` (a process above it is paused), or the exit status. What holds a
-    /// process up comes before what it waits for, whether it is loaded or hibernates: `paused` before
-    /// `stopped`, `suspended`, `asking`, `asleep` and `hibernated`.
-    pub status: &'static str,
+    /// What the process does, what it waits for, or what holds it up.
+    pub status: ProcessStatus,
     /// The detailed state of the process, if it runs. The state of an ended process is here while a
     /// handle on the process exists, and in a kernel without a store. For all other processes use
     /// [`Kernel::inspect`].
@@ -263,7 +258,7 @@ impl Kernel {
         let may_be_branch =
             info.row.branched_from.is_some() || matches!(info.row.origin, Origin::Copied { .. });
         may_be_branch
-            && info.status == "held"
+            && info.status == ProcessStatus::Held
             && self
                 .inspect(info.row.pid)
                 .await

@@ -254,14 +254,8 @@ impl Process {
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore) and
     /// [`StoreFailure::Load`](crate::StoreFailure::Load) for one that does not run.
     pub async fn fork(&self) -> Result<Self, KernelError> {
-        let (reply, copy) = oneshot::channel();
-        let message = RunMessage::Copy {
-            pid: self.pid,
-            reply,
-        };
-        self.kernel.cast(message)?;
-        match copy.await {
-            Ok(ProcessCopy { program, image, at }) => {
+        match self.request_copy().await? {
+            Some(ProcessCopy { program, image, at }) => {
                 let origin = Origin::Copied { from: self.pid, at };
                 self.kernel
                     .create(
@@ -273,8 +267,19 @@ impl Process {
                     )
                     .await
             }
-            Err(_) => self.kernel.copy(self.pid, None).await,
+            None => self.kernel.copy(self.pid, None).await,
         }
+    }
+
+    /// A copy of the state in memory; `None` if the process does not run.
+    async fn request_copy(&self) -> Result<Option<ProcessCopy>, KernelError> {
+        let (reply, copy) = oneshot::channel();
+        let message = RunMessage::Copy {
+            pid: self.pid,
+            reply,
+        };
+        self.kernel.cast(message)?;
+        Ok(copy.await.ok())
     }
 
     /// Waits for the durable end of the process. A hibernated process wakes.
@@ -374,19 +379,13 @@ impl Process {
     /// The state of the process after its last durable fact: from memory if it runs, otherwise from
     /// its journal.
     pub(super) async fn present_state(&self) -> Result<State, KernelError> {
-        let (reply, copy) = oneshot::channel();
-        let message = RunMessage::Copy {
-            pid: self.pid,
-            reply,
-        };
-        self.kernel.cast(message)?;
-        let host_context = self.kernel.context.host_context.clone();
-        match copy.await {
-            Ok(ProcessCopy { program, image, .. }) => {
+        match self.request_copy().await? {
+            Some(ProcessCopy { program, image, .. }) => {
+                let host_context = self.kernel.context.host_context.clone();
                 let state = State::from_image(self.pid, program, host_context, *image);
                 Ok(state.expect("the image of a process that runs is valid"))
             }
-            Err(_) => {
+            None => {
                 let loaded = self
                     .kernel
                     .load_process(self.pid, None, LoadPurpose::Inspect);

@@ -7,6 +7,7 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::process::ProcessRow;
 
 use super::kernel::ProcessInfo;
+use crate::process_status::ProcessStatus;
 
 /// Which processes run again when a kernel is opened on a store.
 ///
@@ -60,7 +61,7 @@ impl Recovery {
             Self::Decide(decide) => {
                 let info = ProcessInfo {
                     row: ProcessRow::clone(row),
-                    status: "held",
+                    status: ProcessStatus::Held,
                     view: None,
                 };
                 decide(&info) == RecoveryAction::Resume

@@ -2,20 +2,22 @@
 //! allocated on demand and dropped when it is unused, so that a hibernated or ended process costs a
 //! few words.
 
+mod live_state;
+mod packed_waiting;
+
 use std::sync::Arc;
 
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::label::Label;
 use dormouse_proto::process::{BranchOrigin, Exit, Origin, ProcessRow, Waiting};
-use ractor::ActorRef;
-use tokio::sync::{Semaphore, oneshot, watch};
-use tokio::time::Instant;
 
-use crate::error::KernelError;
+pub(super) use self::live_state::LiveState;
+pub(crate) use self::live_state::WaitOutcome;
+use self::packed_waiting::PackedWaiting;
 use crate::event::ProcessView;
-use crate::process::{Delivery, ProcessMessage};
-use crate::supervisor::HandleReply;
+use crate::process::Delivery;
+use crate::process_status::ProcessStatus;
 
 /// A process in the table.
 pub(super) struct ProcessEntry {
@@ -36,9 +38,6 @@ pub(super) struct ProcessEntry {
     /// The process must be killed when it is loaded, even if the signal itself was lost.
     pub(super) is_kill_pending: bool,
 }
-
-/// The exit of a process, or the reason why it is held and will not end now.
-pub(crate) type WaitOutcome = Result<Exit, Arc<str>>;
 
 /// Whether a process is loaded, and what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,43 +65,6 @@ pub(super) enum Rest {
     Stopped,
 }
 
-/// A [`Waiting`] in eight bytes: the kind in the lowest two bits, and above them a time plus one, or
-/// 0 for no time. A time is at most [`MAX_TIME_MS`](Self::MAX_TIME_MS).
-#[derive(Clone, Copy)]
-struct PackedWaiting(u64);
-
-impl PackedWaiting {
-    /// More than a hundred million years.
-    const MAX_TIME_MS: u64 = (1 << 62) - 2;
-
-    fn new(waiting: Waiting) -> Self {
-        let kind = match waiting {
-            Waiting::Nothing => 0,
-            Waiting::Unknown => 1,
-            Waiting::Alarm { .. } => 2,
-            Waiting::Person { .. } => 3,
-        };
-        let time = waiting
-            .wake_ms()
-            .map_or(0, |at_ms| at_ms.min(Self::MAX_TIME_MS) + 1);
-        Self(time << 2 | kind)
-    }
-
-    fn unpack(self) -> Waiting {
-        let time_ms = (self.0 >> 2).checked_sub(1);
-        match self.0 & 3 {
-            0 => Waiting::Nothing,
-            1 => Waiting::Unknown,
-            2 => Waiting::Alarm {
-                due_ms: time_ms.unwrap_or(0),
-            },
-            _ => Waiting::Person {
-                expires_ms: time_ms,
-            },
-        }
-    }
-}
-
 /// How a process was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OriginKind {
@@ -127,29 +89,6 @@ struct OptionalFields {
     labels: Arc<[Label]>,
     /// The last view, if there is no journal to read it from.
     last_view: Option<ProcessView>,
-}
-
-/// The state of a process that is loaded, is being loaded, or is watched.
-pub(super) struct LiveState {
-    pub(super) actor: Option<ActorRef<ProcessMessage>>,
-    /// The exit of the process, or the reason why it is held; `None` while neither applies.
-    pub(super) wait_outcome: watch::Sender<Option<WaitOutcome>>,
-    pub(super) view: watch::Sender<Option<ProcessView>>,
-    /// The free places for inputs. Each input holds a permit until the process has taken it.
-    pub(super) inbox_slots: Arc<Semaphore>,
-    /// Inputs that wait until the process runs.
-    pub(super) waiting_inputs: Vec<Delivery>,
-    /// The times of the recent faults.
-    pub(super) faults: Vec<Instant>,
-    /// Callers that wait until the process runs.
-    pub(super) run_waiters: Vec<HandleReply>,
-    /// Callers that requested hibernation.
-    pub(super) hibernate_replies: Vec<oneshot::Sender<Result<(), KernelError>>>,
-    /// The number of the process in the queue of quiescent processes, and the time when it became
-    /// quiescent.
-    pub(super) quiescent: Option<(u64, Instant)>,
-    /// The process is being loaded because it was woken from hibernation.
-    pub(super) is_waking: bool,
 }
 
 impl ProcessEntry {
@@ -340,25 +279,11 @@ impl ProcessEntry {
             ..
         } = self;
         live.get_or_insert_with(|| {
-            let optional_fields = optional_fields.as_ref();
-            Box::new(LiveState {
-                actor: None,
-                wait_outcome: watch::Sender::new(
-                    optional_fields
-                        .and_then(|optional_fields| optional_fields.exit.clone())
-                        .map(Ok),
-                ),
-                view: watch::Sender::new(
-                    optional_fields.and_then(|optional_fields| optional_fields.last_view.clone()),
-                ),
-                inbox_slots: Arc::new(Semaphore::new(inbox_capacity)),
-                waiting_inputs: Vec::new(),
-                faults: Vec::new(),
-                run_waiters: Vec::new(),
-                hibernate_replies: Vec::new(),
-                quiescent: None,
-                is_waking: false,
-            })
+            let (exit, last_view) = optional_fields
+                .as_ref()
+                .map(|fields| (fields.exit.clone(), fields.last_view.clone()))
+                .unwrap_or_default();
+            Box::new(LiveState::new(exit, last_view, inbox_capacity))
         })
     }
 
@@ -386,18 +311,18 @@ impl ProcessEntry {
         }
     }
 
-    /// The status word of the process, except that a pause above it is not known here
+    /// The status of the process, except that a pause above it is not known here
     /// ([`ProcessTable::status`](super::ProcessTable::status)).
-    pub(super) fn own_status(&self) -> &'static str {
+    pub(super) fn own_status(&self) -> ProcessStatus {
         match (self.exit(), self.run_state) {
-            (Some(exit), _) => exit.status.word(),
-            (None, RunState::Held) => "held",
-            (None, RunState::Hibernated { .. }) if self.is_paused() => "paused",
+            (Some(exit), _) => ProcessStatus::Ended(exit.status),
+            (None, RunState::Held) => ProcessStatus::Held,
+            (None, RunState::Hibernated { .. }) if self.is_paused() => ProcessStatus::Paused,
             (None, RunState::Hibernated { rest }) => match (rest, self.waiting()) {
-                (Rest::Stopped, _) => "stopped",
-                (Rest::Waiting, Waiting::Person { .. } | Waiting::Unknown) => "asking",
-                (Rest::Waiting, Waiting::Alarm { .. }) => "asleep",
-                (Rest::Waiting, Waiting::Nothing) => "hibernated",
+                (Rest::Stopped, _) => ProcessStatus::Stopped,
+                (Rest::Waiting, Waiting::Person { .. } | Waiting::Unknown) => ProcessStatus::Asking,
+                (Rest::Waiting, Waiting::Alarm { .. }) => ProcessStatus::Asleep,
+                (Rest::Waiting, Waiting::Nothing) => ProcessStatus::Hibernated,
             },
             (
                 None,
@@ -406,7 +331,7 @@ impl ProcessEntry {
                 let view = self.live().map(|live| live.view.borrow());
                 view.as_ref()
                     .and_then(|view| view.as_ref())
-                    .map_or("starting", ProcessView::status)
+                    .map_or(ProcessStatus::Starting, ProcessView::status)
             }
         }
     }
@@ -439,19 +364,6 @@ impl ProcessEntry {
             .chain(rest)
             .chain(later)
             .collect()
-    }
-}
-
-impl LiveState {
-    fn is_unused(&self, run_state: RunState) -> bool {
-        let has_subscribers =
-            self.wait_outcome.receiver_count() > 0 || self.view.receiver_count() > 0;
-        // A process that had to stop keeps the reason for callers that wait for its end.
-        let has_failed = run_state == RunState::Held && self.wait_outcome.borrow().is_some();
-        !has_subscribers
-            && !has_failed
-            && self.waiting_inputs.is_empty()
-            && self.run_waiters.is_empty()
     }
 }
 
@@ -561,22 +473,5 @@ mod tests {
             ),
             "{inputs:?}"
         );
-    }
-
-    #[test]
-    fn what_a_process_waits_for_is_packed_without_loss() {
-        let latest = PackedWaiting::MAX_TIME_MS;
-        let expiries = [None, Some(0), Some(1), Some(latest)];
-        let persons = expiries.map(|expires_ms| Waiting::Person { expires_ms });
-        let alarms = [0, 1, latest].map(|due_ms| Waiting::Alarm { due_ms });
-        for waiting in [Waiting::Nothing, Waiting::Unknown]
-            .into_iter()
-            .chain(persons)
-            .chain(alarms)
-        {
-            assert_eq!(PackedWaiting::new(waiting).unpack(), waiting);
-        }
-        let never = PackedWaiting::new(Waiting::Alarm { due_ms: u64::MAX });
-        assert_eq!(never.unpack(), Waiting::Alarm { due_ms: latest });
     }
 }

@@ -379,7 +379,7 @@ impl ProcessTable {
             parent: entry.parent(),
             program,
             name,
-            status: self.status(pid)?,
+            status: self.status(pid)?.word(),
         })
     }
 }

@@ -11,14 +11,15 @@ use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
-use serde::Deserialize;
 
 pub(crate) use self::dialect::Dialect;
 #[cfg(any(feature = "bedrock", feature = "vertex"))]
 pub(crate) use self::encode::encode_head;
 pub use self::stream::StreamDecoder;
 use crate::wire::call_ids;
-use crate::wire::{Client, Codec, Delivery, FileLink, MessageContext, Purpose, Service, Version};
+use crate::wire::{
+    Client, Codec, Delivery, FileLink, MessageContext, Purpose, Service, Version, input_tokens_in,
+};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "anthropic";
@@ -98,12 +99,6 @@ impl Codec for Messages {
     }
 
     fn decode_count(&self, json: &str) -> Option<u64> {
-        #[derive(Deserialize)]
-        struct CountResponse {
-            input_tokens: u64,
-        }
-        serde_json::from_str(json)
-            .map(|CountResponse { input_tokens }| input_tokens)
-            .ok()
+        input_tokens_in(json)
     }
 }

@@ -132,10 +132,6 @@ impl Codec for BedrockMessages {
     fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String> {
         Messages.with_call_id(raw, index, id)
     }
-
-    fn decode_count(&self, _json: &str) -> Option<u64> {
-        None
-    }
 }
 
 #[cfg(test)]

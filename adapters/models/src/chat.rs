@@ -124,8 +124,4 @@ impl Codec for Completions {
         message.set("tool_calls", to_raw(&calls));
         Some(message.to_json())
     }
-
-    fn decode_count(&self, _json: &str) -> Option<u64> {
-        None
-    }
 }

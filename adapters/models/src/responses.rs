@@ -13,11 +13,12 @@ use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
-use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
 use crate::wire::call_ids;
-use crate::wire::{Client, Codec, FileLink, MessageContext, Purpose, Service, Version};
+use crate::wire::{
+    Client, Codec, FileLink, MessageContext, Purpose, Service, Version, input_tokens_in,
+};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "openai-responses";
@@ -96,12 +97,6 @@ impl Codec for Responses {
     }
 
     fn decode_count(&self, json: &str) -> Option<u64> {
-        #[derive(Deserialize)]
-        struct CountResponse {
-            input_tokens: u64,
-        }
-        serde_json::from_str(json)
-            .map(|CountResponse { input_tokens }| input_tokens)
-            .ok()
+        input_tokens_in(json)
     }
 }

@@ -193,10 +193,6 @@ impl Codec for VertexGenerateContent {
     fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String> {
         GenerateContent.with_call_id(raw, index, id)
     }
-
-    fn decode_count(&self, _json: &str) -> Option<u64> {
-        None
-    }
 }
 
 #[cfg(test)]

@@ -42,11 +42,13 @@ pub use self::authentication::{Authenticator, CloudLocation, UnsignedRequest};
 pub use self::builder::Builder;
 pub(crate) use self::builder::{Credential, Header};
 pub use self::client::Client;
+pub(crate) use self::codec::input_tokens_in;
 pub use self::codec::{
     Codec, Completeness, Decoder, Delivery, MessageContext, Purpose, Service, Version,
 };
 pub use self::files::FileLink;
 pub(crate) use self::files::is_path_segment;
+pub(crate) use self::request_body::system_prompt;
 pub use self::request_body::{Body, encode};
 
 #[cfg(test)]

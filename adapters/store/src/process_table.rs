@@ -189,18 +189,11 @@ impl ProcessTable {
         id: CheckpointId,
         entry: CheckpointEntry,
     ) -> EncodeResult {
-        let index_key = checkpoint_key(id);
         let bytes = entry.to_bytes()?;
-        if let Some(old) = self.checkpoints.insert(id, entry) {
-            self.digest.combine(
-                Digest::of_entry(&self.key, &index_key, &old.to_bytes()?),
-                u64::wrapping_sub,
-            );
-        }
-        self.digest.combine(
-            Digest::of_entry(&self.key, &index_key, &bytes),
-            u64::wrapping_add,
-        );
+        let old = self.checkpoints.insert(id, entry);
+        let old = old.map(|old| old.to_bytes()).transpose()?;
+        self.digest
+            .replace(&self.key, &checkpoint_key(id), old.as_deref(), &bytes);
         Ok(bytes)
     }
 
@@ -266,21 +259,12 @@ impl ProcessTable {
             .map(|(pid, entry)| Ok((*pid, entry.to_bytes()?)))
             .collect::<Result<_, _>>()?;
         for (pid, bytes) in &encoded {
-            let index_key = process_key(*pid);
-            if let Some(old) = self
+            let old = self
                 .entries
                 .insert(*pid, bytes.as_slice().into())
-                .filter(|old| !old.is_empty())
-            {
-                self.digest.combine(
-                    Digest::of_entry(&self.key, &index_key, &old),
-                    u64::wrapping_sub,
-                );
-            }
-            self.digest.combine(
-                Digest::of_entry(&self.key, &index_key, bytes),
-                u64::wrapping_add,
-            );
+                .filter(|old| !old.is_empty());
+            self.digest
+                .replace(&self.key, &process_key(*pid), old.as_deref(), bytes);
         }
         self.changed.clear();
         Ok(encoded)

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use dormouse::program::Program;
 use dormouse::store::LogStore;
-use dormouse::{Event, Kernel, KernelBuilder, Recovery};
+use dormouse::{Event, Kernel, KernelBuilder, ProcessStatus, Recovery};
 use dormouse_bench::{
-    FnModel, Outcome, bytes_in, format_duration, print_line, resident_bytes, text_reply,
+    FnModel, Outcome, StoreTask, format_duration, open_again, print_bytes_on_disk, print_line,
+    resident_bytes, text_reply,
 };
 use futures_util::StreamExt;
 
@@ -25,18 +26,12 @@ const UNTIL_DUE: Duration = Duration::from_secs(10);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// The number of processes that are being created at once.
 const MAX_CONCURRENT_STARTS: usize = 2048;
-/// The argument with which this program runs itself to open the store that it has written.
-const OPEN: &str = "--open";
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match &words[..] {
-        [word, folder, count] if word == OPEN => {
-            measure_opened(Path::new(folder), count.parse()?).await
-        }
-        [count] => measure(count.parse()?).await,
-        _ => measure(SLEEPERS).await,
+    match StoreTask::from_args()? {
+        StoreTask::Open(folder, count) => measure_opened(&folder, count).await,
+        StoreTask::Write(counts) => measure(counts.first().copied().unwrap_or(SLEEPERS)).await,
     }
 }
 
@@ -62,16 +57,9 @@ async fn measure(count: u64) -> Outcome {
     let due_at = Instant::now() + UNTIL_DUE;
     start_sleepers(&kernel, &program, DUE, SystemTime::now() + UNTIL_DUE).await?;
     kernel.shutdown().await?;
-    print_line(format_args!(
-        "on disk: {} bytes each in the log, {} in the index",
-        bytes_in(&folder.path().join("log"))? / count,
-        bytes_in(&folder.path().join("index"))? / count
-    ))?;
+    print_bytes_on_disk(folder.path(), count)?;
     tokio::time::sleep_until(due_at.into()).await;
-    let mut opened = std::process::Command::new(std::env::current_exe()?);
-    opened.arg(OPEN).arg(folder.path()).arg(count.to_string());
-    assert!(opened.status()?.success(), "the store opens again");
-    Ok(())
+    open_again(folder.path(), count)
 }
 
 async fn start_sleepers(
@@ -125,7 +113,9 @@ async fn measure_opened(folder: &Path, count: u64) -> Outcome {
         let ended = processes.iter().filter(|info| info.row.exit.is_some());
         let ended = ended.count() as u64;
         if ended == DUE {
-            let asleep = processes.iter().filter(|info| info.status == "asleep");
+            let asleep = processes
+                .iter()
+                .filter(|info| info.status == ProcessStatus::Asleep);
             assert_eq!(asleep.count() as u64, count, "nobody else was woken");
             break;
         }

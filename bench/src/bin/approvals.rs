@@ -18,8 +18,8 @@ use dormouse::program::Program;
 use dormouse::store::LogStore;
 use dormouse::{Durability, Kernel, KernelBuilder, KernelError, ProcessError, Recovery};
 use dormouse_bench::{
-    FnModel, Outcome, bytes_in, format_duration, print_line, resident_bytes, text_reply,
-    tool_call_reply,
+    FnModel, Outcome, StoreTask, format_duration, open_again, print_bytes_on_disk, print_line,
+    resident_bytes, text_reply, tool_call_reply,
 };
 use dormouse_tests::results;
 use futures_util::StreamExt;
@@ -29,18 +29,12 @@ const PROCESSES: u64 = 1_000_000;
 const MAX_CONCURRENT_TURNS: usize = 2048;
 /// How many held calls are answered, one after the other.
 const ANSWERED: u64 = 500;
-/// The argument with which this program runs itself to open the store that it has written.
-const OPEN: &str = "--open";
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match &words[..] {
-        [word, folder, count] if word == OPEN => {
-            measure_opened(Path::new(folder), count.parse()?).await
-        }
-        [count] => measure(count.parse::<u64>()?.max(1)).await,
-        _ => measure(PROCESSES).await,
+    match StoreTask::from_args()? {
+        StoreTask::Open(folder, count) => measure_opened(&folder, count).await,
+        StoreTask::Write(counts) => measure(counts.first().copied().unwrap_or(PROCESSES)).await,
     }
 }
 
@@ -72,15 +66,8 @@ async fn measure(count: u64) -> Outcome {
         format_duration(start.elapsed())
     ))?;
     kernel.shutdown().await?;
-    print_line(format_args!(
-        "on disk: {} bytes each in the log, {} in the index",
-        bytes_in(&folder.path().join("log"))? / count,
-        bytes_in(&folder.path().join("index"))? / count
-    ))?;
-    let mut opened = std::process::Command::new(std::env::current_exe()?);
-    opened.arg(OPEN).arg(folder.path()).arg(count.to_string());
-    assert!(opened.status()?.success(), "the store opens again");
-    Ok(())
+    print_bytes_on_disk(folder.path(), count)?;
+    open_again(folder.path(), count)
 }
 
 async fn ask_all(kernel: &Kernel, program: &Program, count: u64) -> Outcome {

@@ -10,7 +10,6 @@
 //!
 //! `cargo run --release -p dormouse-bench --bin hibernate -- [SLEEPERS…]` replaces the two numbers.
 
-use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,9 +18,10 @@ use dormouse::ports::{Batch, Journal, Store as _, WriteOp};
 use dormouse::program::Program;
 use dormouse::record::{ContentRef, Image, codec};
 use dormouse::store::LogStore;
-use dormouse::{Kernel, KernelBuilder, Process, ProcessView};
+use dormouse::{Kernel, KernelBuilder, Process, ProcessStatus, ProcessView};
 use dormouse_bench::{
-    FnModel, Outcome, Percentiles, format_duration, print_line, ratio, resident_bytes, text_reply,
+    FnModel, Outcome, Percentiles, StoreTask, format_duration, open_again, print_line, ratio,
+    resident_bytes, text_reply,
 };
 use futures_util::StreamExt;
 
@@ -33,28 +33,16 @@ const SLEEPERS: [u64; 2] = [100_000, 1_000_000];
 const MAX_CONCURRENT_STARTS: usize = 2048;
 /// The most sessions that are woken.
 const WAKE_SAMPLES: u64 = 500;
-/// The argument with which this program runs itself to open a store that it has written, so that
-/// memory is measured in a fresh operating system process.
-const OPEN: &str = "--open";
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, folder, count] = &words[..]
-        && word == OPEN
-    {
-        return measure_reopened(Path::new(folder), count.parse()?).await;
-    }
-    let counts: Vec<NonZeroU64> = words
-        .iter()
-        .map(|count| count.parse())
-        .collect::<Result<_, _>>()?;
+    let counts = match StoreTask::from_args()? {
+        StoreTask::Open(folder, count) => return measure_reopened(&folder, count).await,
+        StoreTask::Write(counts) if counts.is_empty() => SLEEPERS.to_vec(),
+        StoreTask::Write(counts) => counts,
+    };
     sleep_and_wake().await?;
-    for count in if counts.is_empty() {
-        SLEEPERS.to_vec()
-    } else {
-        counts.into_iter().map(NonZeroU64::get).collect()
-    } {
+    for count in counts {
         measure_sleepers(count).await?;
     }
     Ok(())
@@ -284,10 +272,7 @@ async fn measure_sleepers(count: u64) -> Outcome {
     )?;
     list_and_wake(&kernel, count).await?;
     kernel.shutdown().await?;
-    let mut reopened = std::process::Command::new(std::env::current_exe()?);
-    reopened.arg(OPEN).arg(folder.path()).arg(count.to_string());
-    assert!(reopened.status()?.success(), "the store opens again");
-    Ok(())
+    open_again(folder.path(), count)
 }
 
 /// Opens a store with this many hibernated processes in a kernel.
@@ -331,7 +316,7 @@ async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
     let elapsed = start.elapsed();
     let hibernated = listed
         .iter()
-        .filter(|info| matches!(info.status, "hibernated" | "held"))
+        .filter(|info| matches!(info.status, ProcessStatus::Hibernated | ProcessStatus::Held))
         .count();
     print_line(format_args!(
         "{} listed in {}, {hibernated} of them asleep",

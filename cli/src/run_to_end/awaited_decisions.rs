@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dormouse::id::{FactNumber, Pid};
-use dormouse::{Event, Events, HeldCall, Kernel, LabelStatus, Paused, ProcessInfo};
+use dormouse::{Event, Events, HeldCall, Kernel, LabelStatus, Paused, ProcessInfo, ProcessStatus};
 use futures_util::StreamExt;
 
 use super::WhenAsleep;
@@ -93,7 +93,7 @@ async fn has_asked(kernel: &Kernel, root: Pid) -> Result<bool, Failure> {
     }
     let asks = |info: &ProcessInfo| {
         let is_suspended = info.view.as_ref().is_some_and(|view| view.suspended);
-        let asks = info.status == "asking" || !info.held_calls().is_empty();
+        let asks = info.status == ProcessStatus::Asking || !info.held_calls().is_empty();
         info.row.is_paused || is_suspended || asks
     };
     let mut of_tree = processes
@@ -134,7 +134,7 @@ async fn wait_for_change(events: &mut Events) {
 /// limit, or asks a person begins none, whatever is due.
 pub(crate) fn waking_alarm_ms(info: &ProcessInfo) -> Option<u64> {
     match info.status {
-        "stopped" | "asking" | "paused" => None,
+        ProcessStatus::Stopped | ProcessStatus::Asking | ProcessStatus::Paused => None,
         _ if info.row.is_paused => None,
         _ => info.row.waiting.alarm_ms(),
     }
@@ -151,7 +151,13 @@ fn goes_on(info: &ProcessInfo, when_asleep: WhenAsleep) -> bool {
         // A hibernated process has no view, and rests. One that is held could not be resumed.
         None => !matches!(
             info.status,
-            "paused" | "stopped" | "suspended" | "asking" | "hibernated" | "held" | "asleep"
+            ProcessStatus::Paused
+                | ProcessStatus::Stopped
+                | ProcessStatus::Suspended
+                | ProcessStatus::Asking
+                | ProcessStatus::Hibernated
+                | ProcessStatus::Held
+                | ProcessStatus::Asleep
         ),
     }
 }
@@ -207,7 +213,7 @@ impl RestingTree {
             }
             match waiting.add(kernel, info).await {
                 // Its journal may be the reason why it is held.
-                Err(_) if info.status == "held" => {}
+                Err(_) if info.status == ProcessStatus::Held => {}
                 added => added?,
             }
         }

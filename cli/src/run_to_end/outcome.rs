@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dormouse::process::Exit;
-use dormouse::{Kernel, KernelError, LabelStatus, Process, ProcessError, ProcessView};
+use dormouse::{
+    Kernel, KernelError, LabelStatus, Process, ProcessError, ProcessStatus, ProcessView,
+};
 
 use super::WhenAsleep;
 use super::awaited_decisions::{AwaitedDecisions, RestingTree, wait_until_asking};
@@ -88,7 +90,7 @@ async fn wait_until_tree_sleeps(
         return std::future::pending().await;
     }
     loop {
-        root.wait_for(|view: &ProcessView| view.status() == "waiting")
+        root.wait_for(|view: &ProcessView| view.status() == ProcessStatus::Waiting)
             .await?;
         let processes = kernel.processes().await?;
         let mut tree = BTreeSet::from([root.pid()]);
@@ -99,7 +101,7 @@ async fn wait_until_tree_sleeps(
             let is_child = info.row.parent.is_some_and(|parent| tree.contains(&parent));
             if is_child || info.row.pid == root.pid() {
                 tree.insert(info.row.pid);
-                is_asleep &= matches!(info.status, "asleep" | "waiting");
+                is_asleep &= matches!(info.status, ProcessStatus::Asleep | ProcessStatus::Waiting);
                 next_alarm_ms = earliest(next_alarm_ms, info.row.waiting.alarm_ms());
             }
         }

@@ -11,12 +11,12 @@ use dormouse::record::{CallFact, ContentRef, Fact, codec};
 use dormouse::store::LogStore;
 use dormouse_tests::random::Random;
 
-/// How often the audit is killed. `DORMOUSE_KILLS` asks for another number.
-fn kills() -> u32 {
+/// How often is killed, unless `DORMOUSE_KILLS` asks for another number.
+pub(crate) fn kills(unless_asked: u64) -> u64 {
     std::env::var("DORMOUSE_KILLS")
         .ok()
         .and_then(|kills| kills.parse().ok())
-        .unwrap_or(20)
+        .unwrap_or(unless_asked)
 }
 
 /// What a plan follows from. `DORMOUSE_SEED` runs one again.
@@ -72,7 +72,7 @@ fn an_audit_that_is_killed_at_any_moment_ends_with_the_same_report() {
     let seed = seed();
     println!("seed {seed}, an audit takes {duration} ms");
     let mut random = Random::new(seed);
-    for kill in 1..=kills() {
+    for kill in 1..=kills(20) {
         let after = Duration::from_millis(random.below(duration));
         println!("kill {kill}: {}", killed(&bench(), after, &expected));
     }

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use self::kept::{Kept, Known};
 use self::place::{HERE, Moment, Place, Ran, THERE};
-use crate::crash::seed;
+use crate::crash::{kills, seed};
 
 /// So many kills until the stores are brought to their end, and others are begun.
 const KILLS_OF_A_PLAN: u64 = 24;
@@ -341,10 +341,7 @@ impl Plan {
 
 #[test]
 fn whatever_command_is_killed_nothing_is_lost_doubled_or_left_half_done() {
-    let kills = std::env::var("DORMOUSE_KILLS")
-        .ok()
-        .and_then(|kills| kills.parse().ok())
-        .unwrap_or(40);
+    let kills = kills(40);
     let seed = seed();
     println!("DORMOUSE_SEED={seed}");
     let (mut tally, mut number) = (Tally::default(), 0);

@@ -14,7 +14,7 @@ use dormouse::process::ProcessRow;
 use dormouse::record::{CallFact, ControlFact, codec};
 use dormouse_tests::random::Random;
 
-use crate::crash::seed;
+use crate::crash::{kills, seed};
 use crate::kills::kept::{Known, noted};
 use crate::kills::place::{ALLOWED, HERE, Moment, Place};
 
@@ -25,16 +25,6 @@ const KILLS_OF_A_PLAN: u64 = 4;
 const WISHES: [&str; 3] = ["one", "two", "three"];
 
 const PROGRAM: &str = r#"
-[model]
-name = "m"
-provider = "scripted"
-script = "s.toml"
-[[tools.command]]
-name = "note"
-description = "Writes an id into the ledger."
-argv = ["sh", "-c", "echo \"$1\" >> out/ledger; echo \"noted $1\"", "note", "{id}"]
-access = "write"
-parameters.id = { type = "string", description = "The id" }
 [[tools.command]]
 name = "look"
 description = "Looks around."
@@ -232,10 +222,7 @@ impl Plan {
 
 #[test]
 fn however_a_race_is_killed_only_what_was_chosen_is_written() {
-    let kills = std::env::var("DORMOUSE_KILLS")
-        .ok()
-        .and_then(|kills| kills.parse().ok())
-        .unwrap_or(8);
+    let kills = kills(8);
     let seed = seed();
     println!("DORMOUSE_SEED={seed}");
     let (mut killed, mut number) = (0, 0);

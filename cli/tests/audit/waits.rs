@@ -21,7 +21,7 @@ use dormouse_tests::random::Random;
 use serde_json::Value;
 
 use self::pauses::Pauses;
-use crate::crash::seed;
+use crate::crash::{kills, seed};
 use crate::kills::kept::Known;
 use crate::kills::place::{ALLOWED, HERE, Moment, Place, Ran};
 
@@ -33,10 +33,6 @@ const DAYS: u32 = 4;
 const LEFT_AFTER_RAISE: u64 = 200;
 
 const PROGRAM: &str = r#"
-[model]
-name = "m"
-provider = "scripted"
-script = "s.toml"
 [tools]
 enabled = ["ask_user", "wake_at"]
 ask = [{ tool = "note", when = { argument = "id", matches = "approved" } }]
@@ -47,17 +43,6 @@ keep_messages = 2
 [budget]
 output_tokens = 200
 at_limit = "pause"
-[[tools.command]]
-name = "note"
-description = "Writes an id into the ledger."
-argv = ["sh", "-c", "echo \"$1\" >> out/ledger; echo \"noted $1\"", "note", "{id}"]
-access = "write"
-parameters.id = { type = "string", description = "The id" }
-[[tools.command]]
-name = "big"
-description = "Prints much."
-argv = ["cat", "big.txt"]
-access = "read"
 "#;
 
 /// What the model says before the call that has to be approved, in place of `THOUGHTS`.
@@ -325,10 +310,7 @@ fn check_code(verb: Verb, ran: &Ran, what: &str) {
 
 #[test]
 fn whatever_a_process_waits_for_a_kill_loses_nothing_and_doubles_nothing() {
-    let kills = std::env::var("DORMOUSE_KILLS")
-        .ok()
-        .and_then(|kills| kills.parse().ok())
-        .unwrap_or(16);
+    let kills = kills(16);
     let seed = seed();
     println!("DORMOUSE_SEED={seed}");
     let (mut tally, mut number) = (Tally::default(), 0);

@@ -359,17 +359,8 @@ impl SeenProcesses {
         ensure(row.exit.is_none(), || {
             format!("the row of process {pid} states an exit, which only its image may state")
         })?;
-        let counts = [
-            image.epoch,
-            image.next_seq,
-            image.next_fd,
-            image.depth,
-            image.iterations,
-            image.restores,
-            image.last_history,
-            image.compacted.last().map_or(0, |compacted| compacted.last),
-        ];
-        ensure(counts.iter().all(|count| *count < MAX_COUNT), || {
+        let counters = image.counters();
+        ensure(counters.iter().all(|count| *count < MAX_COUNT), || {
             format!("a counter of process {pid} is too high")
         })?;
         if is_first {

@@ -3,7 +3,7 @@
 //!
 //! The children are speculative (`kernel/machine/src/process/speculation.rs`): a child ends at its
 //! first call that acts outside of it or writes a temporary file, and proposes that call to the
-//! parent. `children.rs` of the machine starts the children and names the winner in the answer.
+//! parent. `explore.rs` of the machine starts the children and names the winner in the answer.
 
 use dormouse_proto::tool::Access;
 

@@ -1,14 +1,13 @@
 //! `get_fd_section`: shows a marked section, or makes it a descriptor of its own. A section is a
 //! note on the descriptor: a range of lines under an id that the process chose.
 
-use dormouse_proto::descriptor::view::Part;
 use dormouse_proto::descriptor::{FdError, FdErrorKind, HintableTools, view};
 use dormouse_proto::record::{Annotations, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::read_fd::{LINE_NUMBERS, extract, wants_line_numbers};
-use super::selection::{BoundedPart, Selection};
+use super::selection::Selection;
 use super::{Call, DESCRIPTOR_NAMES, Group, Handler, Outcome, Parameter, SECTION_NAMES, Tool};
 
 /// `get_fd_section` as a tool.
@@ -64,25 +63,17 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         return extract(call, &id, &view, selection).map_err(unreadable);
     }
     let is_numbered = wants_line_numbers(&args, call);
-    let BoundedPart {
-        slice,
-        shown_part,
-        rest,
-    } = selection
+    let bounded = selection
         .limit_numbered(&view, call.settings.max_read_chars, is_numbered)
         .map_err(unreadable)?;
-    let part = Part {
-        is_numbered,
-        ..slice.part()
-    };
     let extent = view.extent().map_err(unreadable)?;
     Ok(Outcome::Answer(view::section(
         &id,
         extent,
         ref_id,
-        &shown_part,
-        part,
-        rest.as_ref(),
+        &bounded.shown_part,
+        bounded.part(is_numbered),
+        bounded.rest.as_ref(),
     )))
 }
 

@@ -1,6 +1,5 @@
 //! `read_fd`: shows a part of a content, or makes it a descriptor of its own.
 
-use dormouse_proto::descriptor::view::Part;
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
@@ -9,7 +8,7 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::selection::unit::{self, UnitKey};
-use super::selection::{BoundedPart, ResolvedSelection, Selection};
+use super::selection::{ResolvedSelection, Selection};
 use super::{Call, FD_NAMES, Group, Handler, Outcome, Parameter, Tool, form, selection};
 use crate::table::{NewDescriptor, View};
 use dormouse_content::Unreadable;
@@ -133,22 +132,15 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     if extracts {
         return extract(call, &id, &view, part).map_err(unreadable);
     }
-    let BoundedPart {
-        slice,
-        shown_part,
-        rest,
-    } = part
+    let bounded = part
         .limit_numbered(&view, call.settings.max_read_chars, is_numbered)
         .map_err(unreadable)?;
-    let part = Part {
-        is_numbered,
-        ..slice.part()
-    };
     let extent = view.extent().map_err(unreadable)?;
-    let rest = rest.as_ref();
+    let (part, rest) = (bounded.part(is_numbered), bounded.rest.as_ref());
+    let shown_part = &bounded.shown_part;
     Ok(Outcome::Answer(match automatic_summary(call, &view) {
-        Some(summary) => view::summarized_content((&id, &summary), extent, &shown_part, part, rest),
-        None => view::content(&id, extent, &shown_part, part, rest),
+        Some(summary) => view::summarized_content((&id, &summary), extent, shown_part, part, rest),
+        None => view::content(&id, extent, shown_part, part, rest),
     }))
 }
 

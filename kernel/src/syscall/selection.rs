@@ -203,6 +203,16 @@ pub(super) struct BoundedPart {
     pub(super) rest: Option<ShownPart>,
 }
 
+impl BoundedPart {
+    /// The text, with or without line numbers.
+    pub(super) fn part(&self, is_numbered: bool) -> Part<'_> {
+        Part {
+            is_numbered,
+            ..self.slice.part()
+        }
+    }
+}
+
 impl ResolvedSelection {
     /// Limits the part to one answer. Pages are cut after whole pages; lines, units and whole
     /// contents after whole lines, if at least one fits; other parts at the limit. Reads only the
@@ -231,10 +241,7 @@ impl ResolvedSelection {
         let mut limit = max_chars;
         loop {
             let bounded = self.clone().limit_to(view, limit)?;
-            let part = Part {
-                is_numbered,
-                ..bounded.slice.part()
-            };
+            let part = bounded.part(is_numbered);
             let added = part.number_chars();
             let chars = if added == 0 {
                 0

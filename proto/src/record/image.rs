@@ -136,6 +136,28 @@ impl<C: Clone> Image<C> {
         compacted.saturating_sub(1) as usize + self.messages.len()
     }
 
+    /// The numbers that a running process counts up. Who loads an image checks that they are far
+    /// below `u32::MAX`.
+    #[must_use]
+    pub fn counters(&self) -> [u32; 14] {
+        [
+            self.epoch,
+            self.next_seq,
+            self.next_fd,
+            self.depth,
+            self.iterations,
+            self.restores,
+            self.last_history,
+            self.compacted.last().map_or(0, |compacted| compacted.last),
+            self.result.failed_attempts,
+            self.alarms_set,
+            self.reopenings,
+            self.pausing.raises,
+            self.effects.dropped,
+            self.effects.own_from,
+        ]
+    }
+
     /// Converts the representation of the contents.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use super::{Dialect, FORMAT, container};
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, type_of, verbatim};
 use crate::wire::media::{self, MediaKind};
-use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, tools};
+use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, system_prompt, tools};
 
 /// The default limit of output tokens.
 const MAX_TOKENS: u64 = 4096;
@@ -60,7 +60,7 @@ pub(crate) fn encode_head(
     let parameters = parameters::sorted(request, &RESERVED)?;
     let cache_ttl = cache_ttl.filter(|_| purpose != Purpose::Count);
     let cache_control = cache_ttl.map(cache_control);
-    let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
+    let system = system_prompt(request);
     let mut head = Fields::default().with_some("anthropic_version", dialect.version_in_body());
     if dialect == Dialect::Anthropic || purpose == Purpose::Count {
         head = head.with("model", &*request.model);
@@ -93,11 +93,7 @@ pub(crate) fn encode_head(
             &[text_block(system).with_some("cache_control", cache_control.as_ref())],
         );
     }
-    let head = head.to_json();
-    let open = head
-        .strip_suffix('}')
-        .expect("an object ends with its brace");
-    Ok(format!("{open},\"messages\":["))
+    Ok(head.to_json_up_to_list("messages"))
 }
 
 /// A cache breakpoint. Five minutes are the provider's default.

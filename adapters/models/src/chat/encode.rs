@@ -20,7 +20,7 @@ use super::{Dialect, FORMAT};
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, verbatim};
 use crate::wire::media::{self, MediaKind};
-use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, tools};
+use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, system_prompt, tools};
 
 /// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 6] = [
@@ -60,15 +60,10 @@ pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String,
     if !tools.is_empty() {
         head = head.with("tools", &tools);
     }
-    let head = head.to_json();
-    let open = head
-        .strip_suffix('}')
-        .expect("an object ends with its brace");
-    let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
-    let system = system
+    let system = system_prompt(request)
         .map(|system| text_message("system", system).to_json())
         .unwrap_or_default();
-    Ok(format!("{open},\"messages\":[{system}"))
+    Ok(head.to_json_up_to_list("messages") + &system)
 }
 
 /// Encodes the limit of the reply. There is only one: servers refuse two.

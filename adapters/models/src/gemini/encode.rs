@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 use super::{FORMAT, metadata, names};
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, verbatim};
 use crate::wire::media;
-use crate::wire::{MessageContext, Purpose, parameters, schema, tools};
+use crate::wire::{MessageContext, Purpose, parameters, schema, system_prompt, tools};
 
 /// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 5] = [
@@ -64,8 +64,7 @@ pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String,
             head = head.with(name, value);
         }
     }
-    let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
-    if let Some(system) = system {
+    if let Some(system) = system_prompt(request) {
         head = head.with(
             "systemInstruction",
             &Fields::default().with("parts", &[text_part(system)]),
@@ -80,18 +79,13 @@ pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String,
     if !all.is_empty() {
         head = head.with("tools", &all);
     }
-    let is_empty = head.len() == 0;
-    let head = head.to_json();
-    let open = head
-        .strip_suffix('}')
-        .expect("an object ends with its brace");
-    let comma = if is_empty { "" } else { "," };
+    let contents = head.to_json_up_to_list("contents");
     let wrapper = if purpose == Purpose::Count {
         "{\"generateContentRequest\":"
     } else {
         ""
     };
-    Ok(format!("{wrapper}{open}{comma}\"contents\":["))
+    Ok(format!("{wrapper}{contents}"))
 }
 
 pub(super) fn encode_tail(request: &Request, purpose: Purpose) -> Result<String, ModelError> {

@@ -22,7 +22,7 @@ use super::FORMAT;
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, type_of, verbatim};
 use crate::wire::media::{self, MediaKind};
-use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, tools};
+use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, system_prompt, tools};
 
 /// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 9] = [
@@ -67,17 +67,13 @@ pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String,
             head = head.with(name, value);
         }
     }
-    let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
+    let system = system_prompt(request);
     head = head.with_some("instructions", system);
     let tools = tools::all(request, tool)?;
     if !tools.is_empty() {
         head = head.with("tools", &tools);
     }
-    let head = head.to_json();
-    let open = head
-        .strip_suffix('}')
-        .expect("an object ends with its brace");
-    Ok(format!("{open},\"input\":["))
+    Ok(head.to_json_up_to_list("input"))
 }
 
 /// What the reply has to include: what the program asks for, and the reasoning, without which the

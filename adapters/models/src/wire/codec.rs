@@ -10,6 +10,7 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
 use dormouse_proto::model::{Delta, ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
+use serde::Deserialize;
 
 use super::authentication::{Authenticator, CloudLocation};
 use super::files::FileLink;
@@ -186,7 +187,19 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String>;
 
     /// Decodes the response to a request that counts tokens. None if the response has no count.
-    fn decode_count(&self, json: &str) -> Option<u64>;
+    fn decode_count(&self, _json: &str) -> Option<u64> {
+        None
+    }
+}
+
+/// The count in a response of the form `{"input_tokens": 12}`.
+pub(crate) fn input_tokens_in(json: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct CountResponse {
+        input_tokens: u64,
+    }
+    let response: CountResponse = serde_json::from_str(json).ok()?;
+    Some(response.input_tokens)
 }
 
 /// How complete a streamed reply is.

@@ -80,6 +80,16 @@ impl Fields {
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("raw values and string keys always serialize")
     }
+
+    /// The object as JSON text, with a list as its last field, up to the first element of that.
+    pub(crate) fn to_json_up_to_list(&self, name: &str) -> String {
+        let json = self.to_json();
+        let open = json
+            .strip_suffix('}')
+            .expect("an object ends with its brace");
+        let comma = if self.0.is_empty() { "" } else { "," };
+        format!("{open}{comma}\"{name}\":[")
+    }
 }
 
 /// The field `type` of an object.

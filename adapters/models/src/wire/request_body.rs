@@ -25,6 +25,11 @@ const MAX_FORKS: usize = 2;
 /// Small pieces are joined up to this size, since each frame may cost a system call.
 const FRAME_BYTES: usize = 64 << 10;
 
+/// The system prompt of a request; `None` if it says nothing: then no field is sent for it.
+pub(crate) fn system_prompt(request: &Request) -> Option<&str> {
+    Some(&*request.system).filter(|system| !system.trim().is_empty())
+}
+
 /// The bytes of a request body that are still to be sent, in pieces.
 #[derive(Debug, Default)]
 pub struct Body {

@@ -8,7 +8,7 @@ pub(crate) struct Digest(pub(crate) [u64; 4]);
 
 impl Digest {
     /// The digest of one entry.
-    pub(super) fn of_entry(key: &StoreKey, index_key: &[u8; 9], entry: &[u8]) -> Self {
+    fn of_entry(key: &StoreKey, index_key: &[u8; 9], entry: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(&key.0);
         let hash = hasher.update(index_key).update(entry).finalize();
         let mut sum = [0; 4];
@@ -19,9 +19,23 @@ impl Digest {
     }
 
     /// Adds or subtracts the digest of an entry, as `step` does for each word.
-    pub(super) fn combine(&mut self, other: Self, step: fn(u64, u64) -> u64) {
+    fn combine(&mut self, other: Self, step: fn(u64, u64) -> u64) {
         for (word, other) in self.0.iter_mut().zip(other.0) {
             *word = step(*word, other);
         }
+    }
+
+    /// Replaces the entry of a key by `new`; `old` is `None` if there was none.
+    pub(super) fn replace(
+        &mut self,
+        key: &StoreKey,
+        index_key: &[u8; 9],
+        old: Option<&[u8]>,
+        new: &[u8],
+    ) {
+        if let Some(old) = old {
+            self.combine(Self::of_entry(key, index_key, old), u64::wrapping_sub);
+        }
+        self.combine(Self::of_entry(key, index_key, new), u64::wrapping_add);
     }
 }

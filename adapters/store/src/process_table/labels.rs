@@ -3,7 +3,7 @@
 use dormouse_proto::record::codec;
 use serde::{Deserialize, Serialize};
 
-use super::{Digest, EncodeResult, ProcessTable};
+use super::{EncodeResult, ProcessTable};
 use crate::issue::Issue;
 use crate::location_index::label_key;
 use crate::log_position::Location;
@@ -42,18 +42,11 @@ impl ProcessTable {
     /// # Errors
     /// If it cannot be encoded.
     pub(crate) fn put_label(&mut self, number: u64, entry: LabelEntry) -> EncodeResult {
-        let index_key = label_key(number);
         let bytes = codec::encode(&entry)?;
-        if let Some(old) = self.labels.insert(number, entry) {
-            self.digest.combine(
-                Digest::of_entry(&self.key, &index_key, &codec::encode(&old)?),
-                u64::wrapping_sub,
-            );
-        }
-        self.digest.combine(
-            Digest::of_entry(&self.key, &index_key, &bytes),
-            u64::wrapping_add,
-        );
+        let old = self.labels.insert(number, entry);
+        let old = old.map(|old| codec::encode(&old)).transpose()?;
+        self.digest
+            .replace(&self.key, &label_key(number), old.as_deref(), &bytes);
         Ok(bytes)
     }
 

@@ -33,10 +33,9 @@ impl TableLoader {
 
     fn try_add(&mut self, index_key: &[u8], entry: &[u8]) -> Option<()> {
         let index_key: &[u8; 9] = index_key.try_into().ok()?;
-        self.table.digest.combine(
-            Digest::of_entry(&self.table.key, index_key, entry),
-            u64::wrapping_add,
-        );
+        self.table
+            .digest
+            .replace(&self.table.key, index_key, None, entry);
         let number = u64::from_be_bytes(*index_key.last_chunk()?);
         match index_key[0] {
             b'k' => drop(

@@ -11,7 +11,7 @@ use dormouse_proto::id::{CommitNumber, Pid};
 use dormouse_proto::record::codec;
 use serde::{Deserialize, Serialize};
 
-use super::{CheckpointState, Digest, EncodeResult, ProcessEntry, ProcessTable};
+use super::{CheckpointState, EncodeResult, ProcessEntry, ProcessTable};
 use crate::issue::Issue;
 use crate::location_index::losses_key;
 use crate::log_position::Location;
@@ -46,18 +46,11 @@ impl ProcessTable {
     /// # Errors
     /// If they cannot be encoded.
     pub(crate) fn put_losses(&mut self, commit: u64, losses: AcknowledgedLosses) -> EncodeResult {
-        let index_key = losses_key(commit);
         let bytes = codec::encode(&losses)?;
-        if let Some(old) = self.acknowledged.insert(commit, losses) {
-            self.digest.combine(
-                Digest::of_entry(&self.key, &index_key, &codec::encode(&old)?),
-                u64::wrapping_sub,
-            );
-        }
-        self.digest.combine(
-            Digest::of_entry(&self.key, &index_key, &bytes),
-            u64::wrapping_add,
-        );
+        let old = self.acknowledged.insert(commit, losses);
+        let old = old.map(|old| codec::encode(&old)).transpose()?;
+        self.digest
+            .replace(&self.key, &losses_key(commit), old.as_deref(), &bytes);
         Ok(bytes)
     }
 

@@ -34,14 +34,16 @@ const NAMES: [&str; 9] = [
 /// No command takes longer: what hangs is found.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-const PROGRAM: &str = r#"
+/// How each program begins.
+const MODEL: &str = r#"
 [model]
 name = "m"
 provider = "scripted"
 script = "s.toml"
-[tools]
-enabled = ["fork", "create_temp_file"]
-effects = "run"
+"#;
+
+/// How each program ends. `note` must not be repeated: its ledger counts how often it ran.
+const COMMANDS: &str = r#"
 [[tools.command]]
 name = "note"
 description = "Writes an id into the ledger."
@@ -53,6 +55,12 @@ name = "big"
 description = "Prints much."
 argv = ["cat", "big.txt"]
 access = "read"
+"#;
+
+const PROGRAM: &str = r#"
+[tools]
+enabled = ["fork", "create_temp_file"]
+effects = "run"
 "#;
 
 /// A root that reads much, notes twice, and forks three that note three times each.
@@ -108,12 +116,14 @@ impl Place {
         Self::with(PROGRAM, SCRIPT)
     }
 
-    /// A place for another program, `p.toml`, whose script is `s.toml`.
+    /// A place for another program, `p.toml`, whose script is `s.toml`. What is given of the program
+    /// is what stands between its model and the commands `note` and `big`.
     pub(crate) fn with(program: &str, script: &str) -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         for folder in ["out", "temporary"] {
             std::fs::create_dir(place.path(folder)).unwrap();
         }
+        let program = format!("{MODEL}{program}{COMMANDS}");
         std::fs::write(place.path("p.toml"), program).unwrap();
         std::fs::write(place.path("s.toml"), script).unwrap();
         let big: String = (0..20_000).map(|line| format!("line {line}\n")).collect();

@@ -297,12 +297,7 @@ impl Draft {
     pub(super) fn find_children_of_answered_calls(&mut self) {
         let mut children = Vec::new();
         for ((call, index), _) in self.state.budget.shares() {
-            let is_open = self
-                .state
-                .pending_calls()
-                .iter()
-                .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
-            if !is_open && !self.state.runs_in_background_at(call, index) {
+            if !self.state.is_open(call) && !self.state.runs_in_background_at(call, index) {
                 children.push((call, index));
             }
         }

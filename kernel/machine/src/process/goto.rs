@@ -215,11 +215,8 @@ impl Draft {
                 self.goto_for_request(request_id, position, message, read);
             }
             GotoCaller::Call(call) => {
-                let mut calls = self.state.pending_calls().iter();
-                let is_open = calls
-                    .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
                 // A stopped process executes the call again when it is continued.
-                if is_open && !self.state.is_stopped() {
+                if self.state.is_open(call) && !self.state.is_stopped() {
                     let by = self.caller();
                     self.goto_for_call(call, position, message, read);
                     self.continue_turn(by);

@@ -350,11 +350,7 @@ impl Draft {
 
     /// Handles the result of a read. The result is stale if the call is no longer open (CALL-1).
     pub(super) fn handle_read_result(&mut self, call: CallId, result: ReadResult) {
-        let is_open = self
-            .state
-            .pending_calls()
-            .iter()
-            .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
+        let is_open = self.state.is_open(call);
         if !self.state.pending_reads.finish_call_read(call) || !is_open {
             return;
         }

@@ -17,7 +17,7 @@ use dormouse_content::ReadQuota;
 use dormouse_proto::budget::{Amount, Budget, Change, Clock, Ledger};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::{ChildFact, ControlFact, PendingCall, ReopenedChild};
+use dormouse_proto::record::{ChildFact, ControlFact, ReopenedChild};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -442,10 +442,8 @@ impl Draft {
         if self.state.is_stopped() {
             return Err(ReopeningError::ParentStopped { pid, parent });
         }
-        let is_open =
-            |pending: &PendingCall| pending.call == ended.call && pending.answer.is_none();
         if self.state.runs_in_background_at(ended.call, ended.index)
-            || self.state.pending_calls().iter().any(is_open)
+            || self.state.is_open(ended.call)
         {
             return Err(ReopeningError::ParentUnaware { pid, parent });
         }

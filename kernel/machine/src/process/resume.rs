@@ -54,16 +54,10 @@ impl Draft {
 
     /// Calls that are answered and have a background child.
     fn background_calls(&self) -> Vec<CallId> {
-        let is_open = |call: &CallId| {
-            self.state
-                .pending_calls()
-                .iter()
-                .any(|pending_call| pending_call.call == *call && pending_call.answer.is_none())
-        };
         self.state
             .background
             .keys()
-            .filter(|call| !is_open(call))
+            .filter(|call| !self.state.is_open(**call))
             .copied()
             .collect()
     }

@@ -291,6 +291,13 @@ impl State {
         self.phase.pending_calls()
     }
 
+    /// Whether a call of the turn has no answer yet. Once the last one is answered, the turn has no
+    /// calls.
+    pub(super) fn is_open(&self, call: CallId) -> bool {
+        let mut pending_calls = self.pending_calls().iter();
+        pending_calls.any(|pending_call| pending_call.call == call && pending_call.answer.is_none())
+    }
+
     /// A started call without an answer; `None` if the completion for it is stale (CALL-1).
     pub(super) fn call_in_flight(&self, call: CallId) -> Option<&PendingCall> {
         self.pending_calls().iter().find(|pending_call| {

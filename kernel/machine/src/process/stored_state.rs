@@ -225,23 +225,11 @@ impl State {
 const MAX_COUNT: u32 = 1 << 31;
 
 fn check_counts(image: &Image) -> Result<(), StateError> {
-    let counts = [
-        image.epoch,
-        image.next_seq,
-        image.next_fd,
-        image.depth,
-        image.iterations,
-        image.restores,
-        image.last_history,
-        image.compacted.last().map_or(0, |compacted| compacted.last),
-        image.result.failed_attempts,
-        image.alarms_set,
-        image.reopenings,
-        image.pausing.raises,
-        image.effects.dropped,
-        image.effects.own_from,
-    ];
-    match counts.into_iter().find(|count| *count > MAX_COUNT) {
+    match image
+        .counters()
+        .into_iter()
+        .find(|count| *count > MAX_COUNT)
+    {
         Some(count) => Err(StateError::Count { count }),
         None => Ok(()),
     }

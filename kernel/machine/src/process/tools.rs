@@ -72,14 +72,10 @@ impl Draft {
         self.hold_calls();
         // First, since what waits for a held call goes on once that call is answered.
         calls.retain(|&(call, is_started)| !(is_started && self.answer_if_unrepeatable(call)));
-        // The fence may have answered some of them.
-        let open = self.open_calls();
-        calls.retain(|(call, _)| open.iter().any(|(open, _)| open == call));
         let mut calls = calls.into_iter();
         for (call, is_started) in calls.by_ref() {
-            // The tool may have refused an earlier call, which stands for no effect any more.
-            self.fence_calls();
-            if self.pending_call(call).answer.is_some() {
+            // The fence may have answered it.
+            if !self.state.is_open(call) {
                 continue;
             }
             match self.find_permitted_tool(call) {
@@ -92,6 +88,10 @@ impl Draft {
                 }
                 Ok(tool) if is_started => self.repeat_call(call, &tool),
                 Ok(tool) => self.execute_call(call, &tool),
+            }
+            // A call that its tool refused stands for no effect any more: a later one may repeat it.
+            if !self.state.is_open(call) {
+                self.fence_calls();
             }
             // Later calls of the model may depend on the result of this read.
             if caller == Caller::Model && self.state.pending_reads.is_reading(call) {
