@@ -353,8 +353,9 @@ impl World {
         else {
             return;
         };
-        if stubborn || self.tasks.contains(&task) {
-            if !self.tasks.contains(&task) {
+        let is_wanted = self.tasks.remove(&task);
+        if stubborn || is_wanted {
+            if !is_wanted {
                 self.tally.count("completions of calls that were given up");
             }
             let message = ProcessMessage::Input(input);

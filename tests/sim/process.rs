@@ -224,12 +224,9 @@ impl World {
             )
         });
         running.tickets.extend(request_id(&input));
-        // An end of a child that comes again does not end the read of the last messages.
-        if let Some(call) = completes(&input)
-            && let Some(task) = running.in_flight.remove(&call)
-            && matches!(input, Input::Completed { .. })
-        {
-            self.tasks.remove(&task);
+        // As the shell does: the task is forgotten, and goes on if it is another one of the call.
+        if let Input::Completed { call, .. } = &input {
+            running.in_flight.remove(call);
         }
         if matches!(
             input,
