@@ -279,6 +279,7 @@ impl RunningProcess {
             reply_to,
             durable_reply,
             mut turn_request,
+            history,
         } = delivery;
         self.is_quiescent = false;
         let handles_wake = matches!(input, Input::WakeDue);
@@ -346,7 +347,7 @@ impl RunningProcess {
             effects,
             durable_reply,
             ended_turns,
-            released,
+            (released, history),
         );
         for (call, read) in call_reads {
             self.start_read(call, read);

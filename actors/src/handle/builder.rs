@@ -367,7 +367,7 @@ impl KernelBuilder {
             model_permits: PermitQueues::new(self.model_calls),
             limits: self.limits,
             gc_inventory: Arc::default(),
-            checkpoints_in_use: Arc::default(),
+            in_use: Arc::default(),
             read_pool: ReadPool::new(),
             program_cache: Mutex::default(),
             inspected_programs: Mutex::default(),

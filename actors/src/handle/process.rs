@@ -89,7 +89,7 @@ impl Process {
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn input(&self, user_input: impl Into<UserInput>) -> Result<(), KernelError> {
         let input = self.checked_input(Sender::Host, user_input.into())?;
-        self.deliver(input, None).await
+        self.deliver(input).await
     }
 
     /// Like [`input`](Self::input), with another process as the sender.
@@ -102,7 +102,7 @@ impl Process {
         user_input: impl Into<UserInput>,
     ) -> Result<(), KernelError> {
         let input = self.checked_input(Sender::Process(from), user_input.into())?;
-        self.deliver(input, None).await
+        self.deliver(input).await
     }
 
     /// An input, if something is said in it.

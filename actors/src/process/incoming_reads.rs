@@ -78,11 +78,10 @@ impl RunningProcess {
             match read_pool.execute_read(read).await {
                 Ok(input) => {
                     let delivery = Delivery {
-                        input,
                         inbox_slot,
-                        reply_to: None,
                         durable_reply,
                         turn_request,
+                        ..Delivery::internal(input)
                     };
                     // If the process has stopped, the acknowledgement is dropped and the sender
                     // gets an error.
