@@ -34,7 +34,7 @@ use dormouse_proto::id::Pid;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 pub(crate) use self::at_rest::{DecideAtRest, NotRecorded, RecordRequest};
-pub(crate) use self::birth::{BirthMessage, PendingProcess};
+pub(crate) use self::birth::{BirthMessage, NewRoot, PendingProcess};
 pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };

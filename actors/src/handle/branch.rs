@@ -6,7 +6,6 @@
 //! in one commit (`supervisor/branch.rs`).
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{
@@ -17,7 +16,6 @@ use dormouse_proto::budget::Budget;
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
-use dormouse_proto::process::Origin;
 use dormouse_proto::record::Speculation;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -33,7 +31,8 @@ use crate::in_use::CheckpointGuard;
 use crate::ports::{History, Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
 use crate::supervisor::{
-    BirthMessage, BranchReply, BranchRequest, BranchResult, Launch, LookupMessage, ProcessTree,
+    BirthMessage, BranchReply, BranchRequest, BranchResult, Launch, LookupMessage, NewRoot,
+    ProcessTree,
 };
 
 /// A position in the journal of a process.
@@ -331,14 +330,7 @@ impl Kernel {
         let image = with_start_mode(image_of_copy(image, now_ms()), settings.start_mode);
         let image = with_speculation(image, settings.speculation);
         let image = self.with_budget(&program, image, settings.budget)?;
-        self.create(
-            program,
-            Box::new(image),
-            Origin::Copied { from, at },
-            None,
-            Arc::default(),
-        )
-        .await
+        self.create(NewRoot::copied(program, image, from, at)).await
     }
 
     /// Creates the processes of a branch, and returns the branch of `pid`. Drops a checkpoint that

@@ -9,7 +9,7 @@ use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::model::{ModelError, ModelErrorKind, TokenCount};
-use dormouse_proto::process::{Exit, Origin};
+use dormouse_proto::process::Exit;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::user_input::UserInput;
 use serde::de::DeserializeOwned;
@@ -24,7 +24,7 @@ use crate::event::{Event, ProcessView};
 use crate::process::ProcessCopy;
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{
-    HandleGuard, HandleParts, HibernationMessage, ListFilter, RunMessage, WaitOutcome,
+    HandleGuard, HandleParts, HibernationMessage, ListFilter, NewRoot, RunMessage, WaitOutcome,
 };
 
 /// A handle on a process. Clones refer to the same process; dropping a handle ends nothing.
@@ -262,16 +262,9 @@ impl Process {
         self.kernel.cast(message)?;
         match copy.await {
             Ok(ProcessCopy { program, image, at }) => {
-                let origin = Origin::Copied { from: self.pid, at };
-                self.kernel
-                    .create(
-                        program,
-                        Box::new(image_of_copy(*image, now_ms())),
-                        origin,
-                        None,
-                        Arc::default(),
-                    )
-                    .await
+                let image = image_of_copy(*image, now_ms());
+                let root = NewRoot::copied(program, image, self.pid, at);
+                self.kernel.create(root).await
             }
             Err(_) => self.kernel.copy(self.pid, None).await,
         }

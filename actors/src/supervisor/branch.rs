@@ -268,6 +268,7 @@ impl Supervisor {
                 row,
                 program,
                 image,
+                client: None,
             }
         };
         processes.into_iter().map(to_pending).collect()

@@ -9,16 +9,15 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::ops::Bound;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::disk::{Disk as _, OsDisk};
 use crate::location_index::IndexFault;
 
 /// sled counts pages by their size on disk; in memory they take about four times that.
@@ -212,9 +211,11 @@ pub(crate) struct SledStore {
 impl SledStore {
     fn open(folder: &Path) -> Result<Self, IndexFault> {
         // The folder is created with mode 0700 first, because sled creates its files with the
-        // umask's mode.
-        OsDisk
-            .make_folder(folder)
+        // umask's mode. Its name is not synced: without its folder, the index is rebuilt.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
             .map_err(|error| IndexFault(format!("has no folder: {error}")))?;
         let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
         let db = call_sled(|| open_when_unlocked(&config))?;
