@@ -38,7 +38,7 @@ pub(crate) use self::birth::{BirthMessage, NewRoot, PendingProcess};
 pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };
-pub(crate) use self::entry::{WaitOutcome, child_slot};
+pub(crate) use self::entry::{Watched, child_slot};
 pub(crate) use self::hibernation::HibernationMessage;
 use self::labels::HeldByLabels;
 use self::local_ids::LocalIds;

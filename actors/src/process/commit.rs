@@ -172,7 +172,8 @@ impl RunningProcess {
 
     /// Publishes the new state, answers the senders, and executes the effects of a durable commit.
     pub(super) fn finish_commit(&mut self, pending: PendingCommit) {
-        self.view.send_replace(Some(pending.view));
+        self.watched
+            .send_modify(|watched| watched.view = Some(pending.view));
         let first = FactNumber(pending.up_to.0 + 1 - pending.facts.len() as u64);
         self.context
             .publish_facts(self.pid(), first, &pending.facts);

@@ -249,7 +249,7 @@ impl RunningProcess {
             delta_sink,
         });
         let call = model_call::call_model(model_request);
-        spans::in_span(span, call.boxed(), spans::record_model_result).boxed()
+        spans::in_span(span, call.boxed(), spans::record_model_result)
     }
 
     /// The span of a tool call, a child of the span of the turn.
@@ -366,7 +366,7 @@ pub(super) fn in_tool_span<T: Send + 'static>(
             spans::record_tool_failure(span);
         }
     };
-    spans::in_span(span, work, record_outcome).boxed()
+    spans::in_span(span, work, record_outcome)
 }
 
 fn model_failed(why: String) -> Result<Reply, ModelError> {

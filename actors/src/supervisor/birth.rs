@@ -226,24 +226,31 @@ impl Supervisor {
         reply: Option<HandleReply>,
     ) {
         let pid = pending.first().map(|process| process.row.pid);
-        match &result {
+        let handle = match result {
             Ok(()) => {
                 // The servers know the client of the process before its first call.
                 pending
                     .iter()
                     .for_each(|process| self.serve_client(process));
                 let rows: Vec<_> = pending.iter().map(|process| process.row.clone()).collect();
+                // The handle is made first, so that it knows the view of a process that hibernates
+                // from birth.
+                let handle = pid
+                    .filter(|_| reply.is_some())
+                    .map(|pid| self.handle_parts(pid));
                 self.run_pending(pending).await;
                 rows.iter().for_each(|row| self.report_start(row));
+                handle
             }
-            Err(error) => pending
-                .iter()
-                .for_each(|process| self.on_creation_failed(process, error)),
-        }
-        if let (Some(pid), Some(reply)) = (pid, reply) {
-            let handle = result
-                .map_err(KernelError::from)
-                .and_then(|()| self.handle_parts(pid));
+            Err(error) => {
+                pending
+                    .iter()
+                    .for_each(|process| self.on_creation_failed(process, &error));
+                Some(Err(error.into()))
+            }
+        };
+        if let (Some(handle), Some(reply)) = (handle, reply) {
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(handle);
         }
     }
@@ -260,14 +267,19 @@ impl Supervisor {
         process: PendingProcess,
         started_signal: Option<StartedSignal>,
     ) {
-        let pid = process.row.pid;
-        let stored_wait = StoredWait::of_image(&process.image);
-        match State::from_image(
-            process.row.local_id(),
-            process.program,
-            self.context.host_context.clone(),
-            *process.image,
-        ) {
+        let PendingProcess {
+            row,
+            program,
+            image,
+            client: _,
+        } = process;
+        let pid = row.pid;
+        let stored_wait = StoredWait::of_image(&image);
+        let host_context = self.context.host_context.clone();
+        match State::from_image(row.local_id(), program, host_context, *image) {
+            Ok(state) if self.hibernates_from_birth(&row, &state) => {
+                self.leave_hibernated(row, &state)
+            }
             Ok(state) => {
                 let loaded = Loaded {
                     pid,

@@ -38,7 +38,16 @@ pub(super) struct ProcessEntry {
 }
 
 /// The exit of a process, or the reason why it is held and will not end now.
-pub(crate) type WaitOutcome = Result<Exit, Arc<str>>;
+pub(crate) type WaitOutcome = Result<Box<Exit>, Arc<str>>;
+
+/// What the handles of a process watch. A channel takes about 350 bytes, so there is one for both.
+#[derive(Default)]
+pub(crate) struct Watched {
+    /// The exit of the process, or the reason why it is held; `None` while neither applies.
+    pub(crate) outcome: Option<WaitOutcome>,
+    /// The state of the process; `None` if it was not loaded since it is watched.
+    pub(crate) view: Option<ProcessView>,
+}
 
 /// Whether a process is loaded, and what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,12 +121,13 @@ enum OriginKind {
     Copied,
 }
 
-/// Fields that few processes have, or only at their end.
+/// Fields that few processes have, or only at their end. Those that are large and rare among these
+/// are boxed.
 #[derive(Default)]
 struct OptionalFields {
     name: Option<Arc<str>>,
     copied: Option<(Pid, FactNumber)>,
-    branched_from: Option<BranchOrigin>,
+    branched_from: Option<Box<BranchOrigin>>,
     exit: Option<Exit>,
     /// How often the process was opened again after it had ended.
     reopenings: u32,
@@ -126,15 +136,13 @@ struct OptionalFields {
     /// The labels of the tree, if the process is its root.
     labels: Arc<[Label]>,
     /// The last view, if there is no journal to read it from.
-    last_view: Option<ProcessView>,
+    last_view: Option<Box<ProcessView>>,
 }
 
 /// The state of a process that is loaded, is being loaded, or is watched.
 pub(super) struct LiveState {
     pub(super) actor: Option<ActorRef<ProcessMessage>>,
-    /// The exit of the process, or the reason why it is held; `None` while neither applies.
-    pub(super) wait_outcome: watch::Sender<Option<WaitOutcome>>,
-    pub(super) view: watch::Sender<Option<ProcessView>>,
+    pub(super) watched: watch::Sender<Watched>,
     /// The free places for inputs. Each input holds a permit until the process has taken it.
     pub(super) inbox_slots: Arc<Semaphore>,
     /// Inputs that wait until the process runs.
@@ -185,7 +193,7 @@ impl ProcessEntry {
             Box::new(OptionalFields {
                 name,
                 copied,
-                branched_from,
+                branched_from: branched_from.map(Box::new),
                 exit,
                 reopenings,
                 is_paused,
@@ -286,7 +294,11 @@ impl ProcessEntry {
     /// The process and the fact that this process was copied from, if it belongs to a branch or
     /// an import.
     pub(super) fn branched_from(&self) -> Option<BranchOrigin> {
-        self.optional_fields.as_ref()?.branched_from
+        self.optional_fields
+            .as_ref()?
+            .branched_from
+            .as_deref()
+            .copied()
     }
 
     pub(super) fn parent(&self) -> Option<Pid> {
@@ -311,7 +323,7 @@ impl ProcessEntry {
         let optional_fields = self.optional_fields.get_or_insert_default();
         optional_fields.exit = Some(exit);
         optional_fields.is_paused = false;
-        optional_fields.last_view = last_view;
+        optional_fields.last_view = last_view.map(Box::new);
     }
 
     /// Records that the process was opened again. Returns how often it was.
@@ -341,16 +353,15 @@ impl ProcessEntry {
         } = self;
         live.get_or_insert_with(|| {
             let optional_fields = optional_fields.as_ref();
+            let exit = optional_fields.and_then(|optional_fields| optional_fields.exit.clone());
+            let last_view =
+                optional_fields.and_then(|optional_fields| optional_fields.last_view.as_deref());
             Box::new(LiveState {
                 actor: None,
-                wait_outcome: watch::Sender::new(
-                    optional_fields
-                        .and_then(|optional_fields| optional_fields.exit.clone())
-                        .map(Ok),
-                ),
-                view: watch::Sender::new(
-                    optional_fields.and_then(|optional_fields| optional_fields.last_view.clone()),
-                ),
+                watched: watch::Sender::new(Watched {
+                    outcome: exit.map(|exit| Ok(Box::new(exit))),
+                    view: last_view.cloned(),
+                }),
                 inbox_slots: Arc::new(Semaphore::new(inbox_capacity)),
                 waiting_inputs: Vec::new(),
                 faults: Vec::new(),
@@ -381,8 +392,8 @@ impl ProcessEntry {
     pub(super) fn view(&self) -> Option<ProcessView> {
         match (self.run_state, &self.live) {
             (RunState::Hibernated { .. }, _) => None,
-            (_, Some(live)) => live.view.borrow().clone(),
-            (_, None) => self.optional_fields.as_ref()?.last_view.clone(),
+            (_, Some(live)) => live.watched.borrow().view.clone(),
+            (_, None) => self.optional_fields.as_ref()?.last_view.as_deref().cloned(),
         }
     }
 
@@ -403,9 +414,10 @@ impl ProcessEntry {
                 None,
                 RunState::Loading | RunState::Running | RunState::Hibernating | RunState::Ended,
             ) => {
-                let view = self.live().map(|live| live.view.borrow());
-                view.as_ref()
-                    .and_then(|view| view.as_ref())
+                let watched = self.live().map(|live| live.watched.borrow());
+                watched
+                    .as_ref()
+                    .and_then(|watched| watched.view.as_ref())
                     .map_or("starting", ProcessView::status)
             }
         }
@@ -444,10 +456,9 @@ impl ProcessEntry {
 
 impl LiveState {
     fn is_unused(&self, run_state: RunState) -> bool {
-        let has_subscribers =
-            self.wait_outcome.receiver_count() > 0 || self.view.receiver_count() > 0;
+        let has_subscribers = self.watched.receiver_count() > 0;
         // A process that had to stop keeps the reason for callers that wait for its end.
-        let has_failed = run_state == RunState::Held && self.wait_outcome.borrow().is_some();
+        let has_failed = run_state == RunState::Held && self.watched.borrow().outcome.is_some();
         !has_subscribers
             && !has_failed
             && self.waiting_inputs.is_empty()
@@ -474,6 +485,12 @@ mod tests {
     #[test]
     fn an_entry_takes_64_bytes() {
         assert_eq!(size_of::<Option<ProcessEntry>>(), 64);
+    }
+
+    /// What a process adds that has ended, is a copy, or has a name or a label.
+    #[test]
+    fn the_optional_fields_of_an_entry_take_120_bytes() {
+        assert_eq!(size_of::<OptionalFields>(), 120);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use dormouse_proto::process::{Exit, Origin, ProcessRow, Waiting};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
-use super::entry::{LiveState, ProcessEntry, RunState, WaitOutcome, child_slot};
+use super::entry::{LiveState, ProcessEntry, RunState, Watched, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
 use super::wake_times::WakeQueue;
@@ -51,8 +51,7 @@ pub(crate) struct ProcessTable {
 
 /// The channels that a process handle subscribes to.
 pub(super) struct HandleChannels {
-    pub(super) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
-    pub(super) view: watch::Receiver<Option<ProcessView>>,
+    pub(super) watched: watch::Receiver<Watched>,
     pub(super) inbox_slots: Arc<Semaphore>,
 }
 
@@ -520,8 +519,10 @@ impl ProcessTable {
             .filter(|entry| entry.run_state != RunState::Ended)?;
         let live = entry.live_or_create(inbox_capacity);
         live.waiting_inputs.clear();
-        live.view.send_replace(None);
-        live.wait_outcome.send_replace(Some(Err(reason.into())));
+        live.watched.send_replace(Watched {
+            outcome: Some(Err(reason.into())),
+            view: None,
+        });
         self.set_run_state(pid, RunState::Held);
         // What the process reported last may not be durable.
         self.set_waiting(pid, Waiting::Unknown);
@@ -545,8 +546,9 @@ impl ProcessTable {
             .is_some_and(|run_state| run_state != RunState::Ended)
         {
             self.set_run_state(pid, RunState::Loading);
-            self.live_mut(pid)
-                .map(|live| live.wait_outcome.send_replace(None));
+            if let Some(live) = self.live_mut(pid) {
+                live.watched.send_modify(|watched| watched.outcome = None);
+            }
         }
     }
 
@@ -594,7 +596,9 @@ impl ProcessTable {
         entry.record_exit(exit.clone(), last_view);
         if let Some(live) = entry.live_mut() {
             live.waiting_inputs.clear();
-            live.wait_outcome.send_replace(Some(Ok(exit.clone())));
+            let outcome = Some(Ok(Box::new(exit.clone())));
+            live.watched
+                .send_modify(|watched| watched.outcome = outcome);
         }
         self.set_run_state(pid, RunState::Ended);
         let row = self.row(pid)?;
@@ -619,8 +623,7 @@ impl ProcessTable {
         entry.children_start_stopped = false;
         let name = entry.name().cloned();
         if let Some(live) = entry.live_mut() {
-            live.view.send_replace(None);
-            live.wait_outcome.send_replace(None);
+            live.watched.send_replace(Watched::default());
         }
         if let Some(name) = name {
             self.names.insert(name, pid);
@@ -668,8 +671,7 @@ impl ProcessTable {
             .ok_or(NotFound::Process(pid))?
             .live_or_create(inbox_capacity);
         Ok(HandleChannels {
-            wait_outcome: live.wait_outcome.subscribe(),
-            view: live.view.subscribe(),
+            watched: live.watched.subscribe(),
             inbox_slots: live.inbox_slots.clone(),
         })
     }

@@ -83,7 +83,7 @@ impl Process {
     /// The error for a request that was dropped without an answer. The view shows whether the
     /// process has ended; otherwise its actor stopped.
     pub(in crate::handle) fn unanswered_error(&self) -> KernelError {
-        match self.view.borrow().as_ref().map(|view| &view.phase) {
+        match self.watched.borrow().view.as_ref().map(|view| &view.phase) {
             Some(Phase::Ended { .. }) => KernelError::Process(ProcessError::Ended(self.pid)),
             _ => KernelError::Process(ProcessError::Unanswered(self.pid)),
         }
