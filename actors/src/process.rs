@@ -363,7 +363,7 @@ impl RunningProcess {
     }
 
     /// Frees the memory of buffers that are empty. A process is idle for most of its life, and would
-    /// keep some kilobytes that it needed for its last commit and its last calls.
+    /// keep two kilobytes that it needed for its last commit and its last calls.
     fn free_empty_buffers(&mut self) {
         if self.pending_commits.is_empty() {
             self.pending_commits = VecDeque::new();
