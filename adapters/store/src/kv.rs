@@ -20,8 +20,11 @@ use std::time::{Duration, Instant};
 
 use crate::location_index::IndexFault;
 
-/// sled counts pages by their size on disk; in memory they take about four times that.
-const CACHE_BYTES: u64 = 8 << 20;
+/// sled counts pages by their size on disk; in memory they take about four times that. The opening of
+/// a store reads all pages with entries of the process table, and later queries read few of them
+/// again, so that a large cache would only keep these. A page that is missing costs a read of a file
+/// that the operating system caches.
+const CACHE_BYTES: u64 = 2 << 20;
 
 /// How long an opening waits for sled threads that still write for a closed handle. They hold the
 /// lock of the database file, which no other program uses: the store has a lock of its own.
