@@ -36,10 +36,10 @@ use tokio::sync::oneshot;
 
 use commit::{CommitResult, commit_batch};
 
-use crate::checkpoint_guard::{CheckpointGuard, CheckpointsInUse};
 use crate::content_cache::ContentCache;
 use crate::durability::Durability;
 use crate::error::{KernelError, StoreFailure};
+use crate::in_use::{CheckpointGuard, InUse};
 use crate::labels::Labels;
 use crate::ports::{OwnerToken, StoreError, SyncLevel};
 use crate::store_handle::StoreHandle;
@@ -188,7 +188,7 @@ pub(crate) enum CheckpointMessage {
     /// Create a checkpoint after everything that was appended before. The actor assigns its number.
     MakeCheckpoint {
         new_checkpoint: NewCheckpoint,
-        checkpoints_in_use: Arc<CheckpointsInUse>,
+        in_use: Arc<InUse>,
         reply: NewCheckpointReply,
     },
     /// Commit the queue, release the store, then reply.
@@ -289,9 +289,9 @@ impl Actor for CheckpointActor {
             }
             CheckpointMessage::MakeCheckpoint {
                 new_checkpoint,
-                checkpoints_in_use,
+                in_use,
                 reply,
-            } => writer.make_checkpoint(new_checkpoint, &checkpoints_in_use, reply),
+            } => writer.make_checkpoint(new_checkpoint, &in_use, reply),
             CheckpointMessage::Close { reply } => writer.close_replies.push(reply),
         }
         writer.start_commit(&myself);
@@ -313,7 +313,7 @@ impl JournalWriter {
     fn make_checkpoint(
         &mut self,
         new_checkpoint: NewCheckpoint,
-        checkpoints_in_use: &Arc<CheckpointsInUse>,
+        in_use: &Arc<InUse>,
         reply: NewCheckpointReply,
     ) {
         if self.store.is_none() {
@@ -322,7 +322,7 @@ impl JournalWriter {
         }
         self.last_checkpoint_id += 1;
         let id = CheckpointId(self.last_checkpoint_id);
-        let guard = checkpoints_in_use.guard(id);
+        let guard = in_use.guard_checkpoint(id);
         let acknowledge = Box::new(move |result: Result<AppendSize, CommitError>| {
             let _ = reply.send(result.map(|_| guard).map_err(KernelError::from));
         });

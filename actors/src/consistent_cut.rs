@@ -23,6 +23,7 @@ use dormouse_proto::temp_file::TempFileRecord;
 use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::handle::BranchSettings;
+use crate::in_use::HistoryGuard;
 use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::{Lineage, ProcessTree, RestoredProcess};
@@ -139,7 +140,8 @@ pub(crate) fn restorable_checkpoints(
         .collect())
 }
 
-/// The state of a process at a checkpoint; `None` if it cannot return to that checkpoint.
+/// The state of a process at a checkpoint; `None` if it cannot return to that checkpoint. The guard
+/// keeps the contents of that state until a record of the process refers to them.
 ///
 /// # Errors
 /// The errors of the journal; [`StoreError::Damaged`] if the checkpoint may be among the lost
@@ -149,7 +151,10 @@ pub(crate) fn state_at_checkpoint(
     context: &KernelContext,
     id: CheckpointId,
     lineage: &Lineage,
-) -> Result<Option<CheckpointImage>, LoadError> {
+) -> Result<Option<(CheckpointImage, HistoryGuard)>, LoadError> {
+    let history = context
+        .in_use
+        .guard_histories(lineage.iter().map(|(pid, _)| *pid));
     let checkpoint = match find_checkpoint(store, id) {
         Err(StoreError::UnknownCheckpoint(_)) => return Ok(None),
         found => found?,
@@ -160,7 +165,7 @@ pub(crate) fn state_at_checkpoint(
     let image = recovery::load_process(store, context, pid, Some(checkpoint.at), LoadPurpose::Run)?
         .state
         .image();
-    Ok(Some(CheckpointImage { checkpoint, image }))
+    Ok(Some((CheckpointImage { checkpoint, image }, history)))
 }
 
 /// The process of the lineage whose journal holds the checkpoint, and the checkpoint with its

@@ -19,10 +19,10 @@ use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::checkpoint::{self, Acknowledge, CheckpointMessage, CommitError, LogRecord};
-use crate::checkpoint_guard::CheckpointsInUse;
 use crate::content_cache::ContentCache;
 use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
+use crate::in_use::InUse;
 use crate::labels::Labels;
 use crate::permits::PermitQueues;
 use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolError, ToolServers};
@@ -66,8 +66,8 @@ pub(crate) struct KernelContext {
     pub(crate) limits: Limits,
     /// The inventory of the last garbage collection. A running collection holds the lock.
     pub(crate) gc_inventory: Arc<tokio::sync::Mutex<Inventory>>,
-    /// Checkpoints that no garbage collection may delete.
-    pub(crate) checkpoints_in_use: Arc<CheckpointsInUse>,
+    /// What no garbage collection may delete now.
+    pub(crate) in_use: Arc<InUse>,
     /// The pool for reads that are too large for a message handler.
     pub(crate) read_pool: ReadPool,
     /// Compiled programs, by the bundle that journals refer to.

@@ -24,11 +24,12 @@ use std::ops::ControlFlow;
 
 use dormouse_kernel::inventory::Inventory;
 use dormouse_kernel::retention::{Retention, by_tree, without_ancestors};
-use dormouse_proto::id::{CheckpointId, ContentHash, Pid};
+use dormouse_proto::id::{ContentHash, Pid};
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
+pub use crate::in_use::InUse;
 use crate::ports::{
     Batch, Deletions, InventoryUpdate, KeptContents, MarkToken, OwnerToken, Store, StoreError,
     SweepLimits, SweepMode, SweepOutcome, SweepReport, SweepRequest, SweepStep, SyncLevel, WriteOp,
@@ -43,9 +44,8 @@ pub struct CollectionRequest<'a> {
     pub inventory: &'a mut Inventory,
     /// The rules that select the data to delete.
     pub retention: &'a Retention,
-    /// Checkpoints that an operation is about to read; they are kept. Called after the checkpoints
-    /// of the store were listed.
-    pub in_use: &'a dyn Fn() -> BTreeSet<CheckpointId>,
+    /// What operations on the store use; it is kept.
+    pub in_use: &'a InUse,
     /// Whether contents and processes are kept while a record that may need them cannot be read.
     pub unreadable: UnreadablePolicy,
     /// Whether anything is written.
@@ -141,7 +141,8 @@ pub fn collect(
     if planner.update_inventory(&mut report)? == SweepOutcome::Done {
         report.deletions = planner.select_deletions(retention, in_use, unreadable, now_ms)?;
         if mode == SweepMode::Free {
-            commit_deletions(store, owner, now_ms, &mut report.deletions, on_deleted)?;
+            let deletions = &mut report.deletions;
+            commit_deletions((store, owner), in_use, now_ms, deletions, on_deleted)?;
             planner.update_inventory(&mut report)?;
         }
     }
@@ -246,7 +247,7 @@ impl DeletionPlanner<'_, '_> {
     fn select_deletions(
         &self,
         retention: &Retention,
-        in_use: &dyn Fn() -> BTreeSet<CheckpointId>,
+        in_use: &InUse,
         unreadable: UnreadablePolicy,
         now_ms: u64,
     ) -> Result<Deletions, StoreError> {
@@ -268,7 +269,7 @@ impl DeletionPlanner<'_, '_> {
         Ok(retention.deletions(
             &listing.rows,
             checkpoints,
-            &in_use(),
+            &in_use.checkpoints(),
             ended_ms,
             history_start,
             now_ms,
@@ -276,11 +277,11 @@ impl DeletionPlanner<'_, '_> {
     }
 }
 
-/// Commits the deletions, one commit for each checkpoint, tree and history. If the store refuses a
-/// deletion, because the data is needed again, the data is kept.
+/// Commits the deletions, one commit for each checkpoint, tree and history. Data that an operation
+/// uses is kept, and so is data that is needed again, for which the store refuses the deletion.
 fn commit_deletions(
-    store: &dyn Store,
-    owner: OwnerToken,
+    (store, owner): (&dyn Store, OwnerToken),
+    in_use: &InUse,
     at_ms: u64,
     deletions: &mut Deletions,
     on_deleted: &mut dyn FnMut(&BTreeSet<Pid>),
@@ -309,7 +310,9 @@ fn commit_deletions(
     // A process may have been created in the meantime as a copy or branch of a selected process.
     // The selected process and its checkpoints are then kept.
     let rows = store.processes()?.rows;
-    let deletable = without_ancestors(&rows, deletions.processes.clone());
+    let mut trees = by_tree(&rows, &deletions.processes);
+    trees.retain(|tree| !in_use.has_history_of(tree));
+    let deletable = without_ancestors(&rows, trees.into_iter().flatten().collect());
     let kept_processes: BTreeSet<Pid> = deletions
         .processes
         .difference(&deletable)
@@ -337,15 +340,19 @@ fn commit_deletions(
             .iter()
             .map(|pid| WriteOp::ProcessDeleted { pid: *pid })
             .collect();
-        if !is_committed(commit_deletion(&ops)) {
+        let outcome = in_use.delete_unless_used(&tree, || commit_deletion(&ops));
+        if !is_committed(outcome.unwrap_or(Ok(false))) {
             deletions.processes.retain(|pid| !tree.contains(pid));
         }
     }
     deletions.histories.retain(|pid, below| {
-        is_committed(commit_deletion(&[WriteOp::HistoryTruncated {
+        let op = WriteOp::HistoryTruncated {
             pid: *pid,
             below: *below,
-        }]))
+        };
+        let delete = || commit_deletion(&[op]);
+        let outcome = in_use.delete_unless_used(&BTreeSet::from([*pid]), delete);
+        is_committed(outcome.unwrap_or(Ok(false)))
     });
     on_deleted(&deletions.processes);
     if let Some(error) = first_error {

@@ -12,7 +12,6 @@
 //! and a message handler never blocks and never waits for I/O.
 
 mod checkpoint;
-mod checkpoint_guard;
 mod clock;
 mod consistent_cut;
 mod content_cache;
@@ -26,6 +25,7 @@ pub mod garbage;
 pub mod handle;
 mod held_call;
 mod import;
+mod in_use;
 mod labels;
 mod permits;
 pub mod ports;

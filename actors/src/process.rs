@@ -54,10 +54,9 @@ use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::environment::StartContextError;
 use crate::error::ProcessError;
-use crate::event::ProcessView;
 use crate::read_pool::ReadError;
 use crate::recovery::StoredWait;
-use crate::supervisor::{SupervisorMessage, WakeMessage};
+use crate::supervisor::{SupervisorMessage, WakeMessage, Watched};
 
 use commit::PendingCommit;
 pub(crate) use copy::{CopyReply, ProcessCopy};
@@ -111,7 +110,7 @@ pub(crate) struct ProcessArgs {
     pub(crate) journal_tail: JournalTail,
     /// How the process waits, as its row in the store says.
     pub(crate) stored_wait: StoredWait,
-    pub(crate) view: watch::Sender<Option<ProcessView>>,
+    pub(crate) watched: watch::Sender<Watched>,
     /// Notified when the process has produced its first output, if siblings wait for that output.
     pub(crate) started_signal: Option<StartedSignal>,
 }
@@ -134,7 +133,7 @@ pub(crate) struct RunningProcess {
     /// The size of the journal after the latest snapshot. For facts that are not durable yet only
     /// their number is known.
     journal_tail: JournalTail,
-    view: watch::Sender<Option<ProcessView>>,
+    watched: watch::Sender<Watched>,
     started_signal: Option<StartedSignal>,
     /// The span of the current turn.
     turn_span: Option<Span>,
@@ -180,7 +179,7 @@ impl Actor for ProcessActor {
             last_fact,
             journal_tail,
             stored_wait,
-            view,
+            watched,
             started_signal,
         } = args;
         Ok(RunningProcess {
@@ -193,7 +192,7 @@ impl Actor for ProcessActor {
             labels,
             last_fact,
             journal_tail,
-            view,
+            watched,
             started_signal,
             turn_span: None,
             turn_waiters: TurnWaiters::default(),
@@ -235,6 +234,7 @@ impl Actor for ProcessActor {
         }
         running.report_waiting();
         running.report_quiescence();
+        running.free_empty_buffers();
         Ok(())
     }
 
@@ -279,6 +279,7 @@ impl RunningProcess {
             reply_to,
             durable_reply,
             mut turn_request,
+            history,
         } = delivery;
         self.is_quiescent = false;
         let handles_wake = matches!(input, Input::WakeDue);
@@ -346,7 +347,7 @@ impl RunningProcess {
             effects,
             durable_reply,
             ended_turns,
-            released,
+            (released, history),
         );
         for (call, read) in call_reads {
             self.start_read(call, read);
@@ -359,6 +360,24 @@ impl RunningProcess {
                 waiting: self.reported_waiting,
             });
         }
+    }
+
+    /// Frees the memory of buffers that are empty. A process is idle for most of its life, and would
+    /// keep two kilobytes that it needed for its last commit and its last calls.
+    fn free_empty_buffers(&mut self) {
+        if self.pending_commits.is_empty() {
+            self.pending_commits = VecDeque::new();
+        }
+        if self.waiting_slots.is_empty() {
+            self.waiting_slots = Vec::new();
+        }
+        if self.call_tasks.is_empty() {
+            self.call_tasks = BTreeMap::new();
+        }
+        if self.host_requests.is_empty() {
+            self.host_requests = BTreeMap::new();
+        }
+        self.incoming_reads.free_empty_queue();
     }
 
     /// Reports to the supervisor if what the process waits for has changed.

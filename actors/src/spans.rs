@@ -20,7 +20,7 @@ use dormouse_kernel::process::State;
 use dormouse_proto::id::Pid;
 use dormouse_proto::model::{ModelError, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::ExitStatus;
-use futures_util::future::FutureExt;
+use futures_util::future::{BoxFuture, FutureExt};
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
@@ -141,9 +141,21 @@ pub(crate) fn tool_call_span(parent: &Span, tool: &str, id: &str) -> Span {
 
 /// Runs `work` in a span, then calls `record_outcome` with its result. Spans that `work` creates
 /// are children of `span`.
-pub(crate) async fn in_span<T>(
+pub(crate) fn in_span<T: Send + 'static>(
     span: Span,
-    work: impl Future<Output = T>,
+    work: BoxFuture<'static, T>,
+    record_outcome: impl FnOnce(&Span, &T) + Send + 'static,
+) -> BoxFuture<'static, T> {
+    if span.is_disabled() {
+        // Nobody sees the span, which would take some memory for as long as the work runs.
+        return work;
+    }
+    record_in_span(span, work, record_outcome).boxed()
+}
+
+async fn record_in_span<T: 'static>(
+    span: Span,
+    work: BoxFuture<'static, T>,
     record_outcome: impl FnOnce(&Span, &T),
 ) -> T {
     let result = AssertUnwindSafe(work.instrument(span.clone()))

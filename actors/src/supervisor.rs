@@ -34,11 +34,11 @@ use dormouse_proto::id::Pid;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 pub(crate) use self::at_rest::{DecideAtRest, NotRecorded, RecordRequest};
-pub(crate) use self::birth::{BirthMessage, PendingProcess};
+pub(crate) use self::birth::{BirthMessage, NewRoot, PendingProcess};
 pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };
-pub(crate) use self::entry::{WaitOutcome, child_slot};
+pub(crate) use self::entry::{Watched, child_slot};
 pub(crate) use self::hibernation::HibernationMessage;
 use self::labels::HeldByLabels;
 use self::local_ids::LocalIds;

@@ -2,7 +2,6 @@
 //!
 //! With `--dry-run` the store is opened read-only, and nothing is written.
 
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -13,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::anyhow;
 use clap::Args;
 use dormouse::KernelError;
-use dormouse::garbage::{CollectionReport, CollectionRequest, UnreadablePolicy, collect};
+use dormouse::garbage::{CollectionReport, CollectionRequest, InUse, UnreadablePolicy, collect};
 use dormouse::inventory::Inventory;
 use dormouse::ports::{OwnerToken, Store as _, StoreError, SweepLimits, SweepMode, SweepOutcome};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
@@ -146,7 +145,7 @@ fn collect_garbage(
         inventory: &mut Inventory::default(),
         retention: &retention,
         // No process runs while this command has the store open.
-        in_use: &BTreeSet::new,
+        in_use: &InUse::default(),
         unreadable: args.unreadable_policy(),
         mode,
         limits: SweepLimits {

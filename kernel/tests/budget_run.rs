@@ -148,7 +148,7 @@ impl Run {
 
     pub(crate) fn end_child(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
         let exit = Exit {
-            spent,
+            spent: spent.map(Box::new),
             ..Exit::new(ExitStatus::Done, "found")
         };
         self.feed(Input::Child {

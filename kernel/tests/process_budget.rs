@@ -104,7 +104,11 @@ fn a_share_is_reserved_before_a_child_is_started_and_what_is_left_of_it_comes_ba
     run.end_child(call, 2, Some(output(0)));
     run.reply(output(2), &[]);
     assert_eq!(
-        tokens(run.state.exit().and_then(|exit| exit.spent)),
+        tokens(
+            run.state
+                .exit()
+                .and_then(|exit| exit.spent.as_deref().copied())
+        ),
         Some(43),
         "its end tells of the whole subtree"
     );
@@ -252,7 +256,11 @@ fn a_process_that_ends_with_living_children_counts_their_shares_as_used() {
     let (mut run, _) = forked(Lifetime::Session);
     run.feed(Input::Signal(Signal::Kill));
     assert_eq!(
-        tokens(run.state.exit().and_then(|exit| exit.spent)),
+        tokens(
+            run.state
+                .exit()
+                .and_then(|exit| exit.spent.as_deref().copied())
+        ),
         Some(1 + 3 * 25)
     );
     assert_eq!(

@@ -19,7 +19,7 @@ pub struct Exit {
     /// Last reply of the model, or the reason of a failure.
     pub message: Arc<str>,
     /// Model usage of the process and its subtree; `None` if unknown.
-    pub spent: Option<Usage>,
+    pub spent: Option<Box<Usage>>,
     /// How long the process ran, in milliseconds; 0 if its wall time is not limited.
     #[serde(default)]
     pub ran_ms: u64,
@@ -107,7 +107,7 @@ impl Exit {
     #[must_use]
     pub fn with_usage(self, spent: Usage) -> Self {
         Self {
-            spent: Some(spent),
+            spent: Some(Box::new(spent)),
             ..self
         }
     }

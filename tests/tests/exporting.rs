@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::checkpoint::Scope;
 use dormouse::effect::EffectPolicy;
 use dormouse::export::{ExportError, ExportSummary, MaskTarget, Redact, Redaction, read_export};
-use dormouse::garbage::{CollectionRequest, UnreadablePolicy, collect};
+use dormouse::garbage::{CollectionRequest, InUse, UnreadablePolicy, collect};
 use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::inventory::Inventory;
@@ -500,7 +500,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                 let watch = &mut |_| ControlFlow::Continue(());
                 let (owner, on_deleted) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
                 let inventory = &mut Inventory::default();
-                let (in_use, now_ms) = (&BTreeSet::new, 0);
+                let (in_use, now_ms) = (&InUse::default(), 0);
                 let order = CollectionRequest {
                     owner,
                     inventory,

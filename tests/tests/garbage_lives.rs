@@ -2,12 +2,12 @@
 //! its twin does neither. What any living process reads is the same in both. `DORMOUSE_SEED` begins
 //! with another seed, `DORMOUSE_TRIALS` says how many.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse::garbage::{CollectionReport, CollectionRequest, UnreadablePolicy, collect};
+use dormouse::garbage::{CollectionReport, CollectionRequest, InUse, UnreadablePolicy, collect};
 use dormouse::id::{CheckpointId, Pid};
 use dormouse::inventory::Inventory;
 use dormouse::model::Request;
@@ -410,7 +410,7 @@ impl Lives {
             owner: OwnerToken(0),
             inventory: &mut Inventory::default(),
             retention,
-            in_use: &BTreeSet::new,
+            in_use: &InUse::default(),
             unreadable: UnreadablePolicy::KeepAll,
             mode: SweepMode::Count,
             limits: SweepLimits::default(),

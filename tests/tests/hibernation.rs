@@ -335,6 +335,22 @@ async fn over_the_bound_those_sleep_that_rest_longest_and_never_one_that_works()
     within(works.wait_for(ProcessView::is_idle)).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_the_bound_one_without_an_input_is_not_loaded_before_it_gets_one() {
+    let kernel = in_memory()
+        .model("m", counts())
+        .max_loaded(1)
+        .build()
+        .await
+        .unwrap();
+    let [first, second] = [session(&kernel).await, session(&kernel).await];
+    assert!(second.view().is_some_and(|view| view.hibernated));
+    assert_eq!(status(&kernel, second.pid()).await, "hibernated");
+    assert_eq!(status(&kernel, first.pid()).await, "idle");
+    assert_eq!(turn(&second, "go").await, "1");
+    asleep(&first).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_storm_of_messages_to_processes_that_fall_asleep_at_once_is_heard_once_and_in_order() {
     const EACH: usize = 40;

@@ -30,6 +30,7 @@ mod floors;
 mod full_disk;
 mod garbage;
 mod garbage_ages;
+mod garbage_in_use;
 mod garbage_lives;
 mod golden_store;
 mod hibernation;

@@ -3,12 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::id::Pid;
 use dormouse::model::Request;
-use dormouse::ports::{Host, OffersTo, OutputSink, ServerAnswer, ToolError, ToolServers};
+use dormouse::ports::{
+    Host, OffersTo, OutputSink, ServerAnswer, ServerClient, ServerRequestError, ToolError,
+    ToolServers,
+};
 use dormouse::process::ExitStatus;
 use dormouse::server::{OfferedTool, Server};
 use dormouse::store::LogStore;
@@ -134,6 +137,10 @@ impl ToolServers for Servers {
     fn notify(&self, root: Pid, method: &str, _params: Value) -> BoxFuture<'static, ()> {
         self.note(method, root);
         std::future::ready(()).boxed()
+    }
+
+    fn serve_client(&self, root: Pid, _client: Weak<dyn ServerClient>) {
+        self.note("serve_client", root);
     }
 
     fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()> {
@@ -421,4 +428,56 @@ async fn a_request_through_a_child_is_one_of_its_tree() {
     let methods = ["initialize", "prompts/list", "notifications/x"];
     assert_eq!(requests, methods.map(|method| (method.to_owned(), 1)));
     assert_eq!(*servers.listed_for.lock().unwrap(), [1, 1]);
+}
+
+/// A client that answers no request.
+struct NoAnswers;
+
+impl ServerClient for NoAnswers {
+    fn capabilities(&self) -> Value {
+        json!({})
+    }
+
+    fn request(
+        &self,
+        _server: &Arc<str>,
+        method: &str,
+        _params: Value,
+    ) -> BoxFuture<'static, ServerAnswer> {
+        std::future::ready(Err(ServerRequestError::unknown_method(method))).boxed()
+    }
+
+    fn notify(&self, _server: &Arc<str>, _method: &str, _params: Value) {}
+}
+
+/// A process may call its servers before its start is reported to the caller.
+#[tokio::test]
+async fn servers_know_the_client_of_a_process_whose_start_was_given_up() {
+    let servers = Servers::default();
+    let kernel = Kernel::builder()
+        .model("m", FnModel(|_| async { Ok(says("ok")) }))
+        .tool_servers(servers.clone())
+        .build()
+        .await
+        .unwrap();
+    let client: Arc<dyn ServerClient> = Arc::new(NoAnswers);
+    let start = kernel
+        .start(program(&kernel, ""))
+        .session()
+        .without_input()
+        .serve_client(Arc::downgrade(&client));
+    let mut start = start.into_future();
+    while kernel.processes().await.unwrap().is_empty() {
+        assert!((&mut start).now_or_never().is_none());
+    }
+    drop(start);
+    let serve = ("serve_client".to_owned(), 1);
+    let is_served = || servers.requests.lock().unwrap().contains(&serve);
+    within(async {
+        while !is_served() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    within(kernel.shutdown()).await.unwrap();
 }

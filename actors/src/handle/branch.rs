@@ -6,18 +6,16 @@
 //! in one commit (`supervisor/branch.rs`).
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{
-    Image, StartMode, image_of_copy, with_effects_of, with_speculation, with_start_mode,
+    Image, StartMode, image_of_copy, with_speculation, with_start_mode,
 };
 use dormouse_kernel::program::Program;
 use dormouse_proto::budget::Budget;
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
-use dormouse_proto::process::Origin;
 use dormouse_proto::record::Speculation;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -25,15 +23,16 @@ use tokio::sync::oneshot;
 use super::kernel::Kernel;
 use super::process::Process;
 use super::temporary_checkpoint::TemporaryCheckpoint;
-use crate::checkpoint_guard::CheckpointGuard;
 use crate::clock::now_ms;
 use crate::consistent_cut::{self, ConsistentCut};
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
+use crate::in_use::CheckpointGuard;
 use crate::ports::{History, Store, StoreError};
-use crate::recovery::{LoadError, LoadPurpose};
+use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
 use crate::supervisor::{
-    BirthMessage, BranchReply, BranchRequest, BranchResult, Launch, LookupMessage, ProcessTree,
+    BirthMessage, BranchReply, BranchRequest, BranchResult, Launch, LookupMessage, NewRoot,
+    ProcessTree,
 };
 
 /// A position in the journal of a process.
@@ -309,24 +308,29 @@ impl Kernel {
         at: Option<FactNumber>,
         settings: BranchSettings,
     ) -> Result<Process, KernelError> {
-        let loaded = self.load_process(from, at, LoadPurpose::Run).await?;
-        let program = loaded.state.program().clone();
-        let at = loaded.last_fact;
-        // The state may be one of the past: what the original did since lies beyond it.
-        let origin = self.load_process(from, None, LoadPurpose::Inspect).await;
-        let origin = origin.as_ref().ok().map(|origin| origin.state.effects());
-        let image = with_effects_of(loaded.state.image(), origin, settings.effects);
+        self.wait_for_queued_writes().await;
+        let read = self.context.query_store(move |store, context| {
+            let history = context.in_use.guard_histories([from]);
+            let Loaded {
+                state, last_fact, ..
+            } = recovery::load_process(store, context, from, at, LoadPurpose::Run)?;
+            let program = state.program().clone();
+            // The state may be one of the past: what the original did since lies beyond it.
+            let image = consistent_cut::with_effects_since(
+                store,
+                context,
+                from,
+                state.image(),
+                settings.effects,
+            );
+            Ok((program, image, last_fact, history))
+        });
+        // The guard is held until the birth of the copy, which refers to its contents, is durable.
+        let (program, image, at, _history) = read.await?;
         let image = with_start_mode(image_of_copy(image, now_ms()), settings.start_mode);
         let image = with_speculation(image, settings.speculation);
         let image = self.with_budget(&program, image, settings.budget)?;
-        self.create(
-            program,
-            Box::new(image),
-            Origin::Copied { from, at },
-            None,
-            Arc::default(),
-        )
-        .await
+        self.create(NewRoot::copied(program, image, from, at)).await
     }
 
     /// Creates the processes of a branch, and returns the branch of `pid`. Drops a checkpoint that
@@ -345,6 +349,7 @@ impl Kernel {
         let temporary = TemporaryCheckpoint::new(self, guard);
         let process_tree = self.process_tree(top_pid).await?;
         let read = self.context.query_store(move |store, context| {
+            let history = context.in_use.guard_histories(process_tree.pids());
             let cut = match &cut {
                 BranchCut::Checkpoint(checkpoint) => {
                     let missing = KernelError::NotFound(NotFound::InCheckpoint {
@@ -363,9 +368,11 @@ impl Kernel {
             Ok((
                 consistent_cut::processes_at(store, context, rows, &cut, settings)?,
                 temp_files,
+                history,
             ))
         });
-        let (mut processes, temp_files) = read.await?;
+        // The guard is held until the births, which refer to the contents of the cut, are durable.
+        let (mut processes, temp_files, _history) = read.await?;
         let requested_index = processes
             .iter()
             .position(|process| process.row.pid == pid)

@@ -243,7 +243,8 @@ impl KernelBuilder {
     }
 
     /// The number of loaded processes; unlimited by default. Over the limit, the processes that
-    /// have been idle longest hibernate. Processes with pending work never hibernate, so more of
+    /// have been idle longest hibernate, and a process that is started without anything to do is
+    /// not loaded before it has. Processes with pending work never hibernate, so more of
     /// them than the limit may be loaded. The limit has no effect in a kernel without a store.
     pub fn max_loaded(mut self, processes: usize) -> Self {
         self.limits.max_loaded = Some(processes);
@@ -367,7 +368,7 @@ impl KernelBuilder {
             model_permits: PermitQueues::new(self.model_calls),
             limits: self.limits,
             gc_inventory: Arc::default(),
-            checkpoints_in_use: Arc::default(),
+            in_use: Arc::default(),
             read_pool: ReadPool::new(),
             program_cache: Mutex::default(),
             inspected_programs: Mutex::default(),

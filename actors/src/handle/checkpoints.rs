@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_kernel::process::{CheckpointImage, HostRequest, Input};
+use dormouse_kernel::process::HostRequest;
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, Pid};
 use dormouse_proto::tool::Answer;
@@ -12,9 +12,9 @@ use super::kernel::Kernel;
 use super::process::Process;
 use super::tree::Tree;
 use crate::checkpoint::LogRecord;
-use crate::checkpoint_guard::CheckpointGuard;
 use crate::consistent_cut;
 use crate::error::{KernelError, NotFound};
+use crate::in_use::CheckpointGuard;
 use crate::supervisor::{LookupMessage, TreeMessage};
 
 impl Kernel {
@@ -122,12 +122,9 @@ impl Process {
                 checkpoint,
             }))
         });
-        let state: Box<CheckpointImage> = Box::new(read.await?);
-        self.request_answer(|request_id| Input::Host {
-            request_id,
-            request: HostRequest::Restore(state),
-        })
-        .await
+        let (state, history) = read.await?;
+        self.request_of_history(HostRequest::Restore(Box::new(state)), history)
+            .await
     }
 }
 

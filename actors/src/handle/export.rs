@@ -136,6 +136,7 @@ impl Export {
             process_tree.rows.retain(|row| row.pid == pid);
         }
         let query = move |store: &dyn Store, context: &KernelContext| {
+            let _history = context.in_use.guard_histories(process_tree.pids());
             let cut = match &export_cut {
                 ExportCut::Checkpoint(checkpoint) => ConsistentCut::at_checkpoint(checkpoint),
                 ExportCut::AfterFact(fact) => {

@@ -80,7 +80,7 @@ impl Kernel {
             // The shared inventory stays empty until the end: after a panic in the middle of an update,
             // the next collection must not believe an incomplete one.
             let mut inventory = std::mem::take(&mut *shared_inventory);
-            let in_use = &|| context.checkpoints_in_use.list();
+            let in_use = &*context.in_use;
             let request = CollectionRequest {
                 owner,
                 inventory: &mut inventory,

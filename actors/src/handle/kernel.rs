@@ -5,13 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::Image;
 use dormouse_kernel::program::{
     Compiled, KnownProviders, Program, ProgramErrors, Registered, compile,
 };
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{FactNumber, Pid};
-use dormouse_proto::label::Label;
 use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Speculation;
 use ractor::ActorRef;
@@ -29,7 +27,7 @@ use crate::ports::Store;
 use crate::process_status::ProcessStatus;
 use crate::recovery::{self, LoadPurpose, Loaded};
 use crate::supervisor::{
-    BirthMessage, HandleReply, ListFilter, ListedProcess, LookupMessage, RunMessage,
+    BirthMessage, HandleReply, ListFilter, ListedProcess, LookupMessage, NewRoot, RunMessage,
     SupervisorMessage, TreeMessage,
 };
 
@@ -378,23 +376,10 @@ impl Kernel {
         let _ = written.await;
     }
 
-    pub(super) async fn create(
-        &self,
-        program: Program,
-        image: Box<Image>,
-        origin: Origin,
-        name: Option<Arc<str>>,
-        labels: Arc<[Label]>,
-    ) -> Result<Process, KernelError> {
-        self.request_handle(|reply| BirthMessage::Start {
-            program,
-            image,
-            origin,
-            name,
-            labels,
-            reply,
-        })
-        .await
+    pub(super) async fn create(&self, root: NewRoot) -> Result<Process, KernelError> {
+        let root = Box::new(root);
+        self.request_handle(|reply| BirthMessage::Start { root, reply })
+            .await
     }
 
     pub(super) fn cast(&self, message: impl Into<SupervisorMessage>) -> Result<(), KernelError> {

@@ -9,7 +9,7 @@ use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::model::{ModelError, ModelErrorKind, TokenCount};
-use dormouse_proto::process::{Exit, Origin};
+use dormouse_proto::process::Exit;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::user_input::UserInput;
 use serde::de::DeserializeOwned;
@@ -24,7 +24,7 @@ use crate::event::{Event, ProcessView};
 use crate::process::ProcessCopy;
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{
-    HandleGuard, HandleParts, HibernationMessage, ListFilter, RunMessage, WaitOutcome,
+    HandleGuard, HandleParts, HibernationMessage, ListFilter, NewRoot, RunMessage, Watched,
 };
 
 /// A handle on a process. Clones refer to the same process; dropping a handle ends nothing.
@@ -38,11 +38,10 @@ use crate::supervisor::{
 pub struct Process {
     pub(super) kernel: Kernel,
     pid: Pid,
-    wait_outcome: watch::Receiver<Option<WaitOutcome>>,
-    view: watch::Receiver<Option<ProcessView>>,
+    watched: watch::Receiver<Watched>,
     inbox_slots: Arc<Semaphore>,
-    /// Declared after the subscriptions `wait_outcome` and `view`, so that they are dropped first:
-    /// the supervisor then counts no subscriber when the guard notifies it.
+    /// Declared after the subscription `watched`, so that it is dropped first: the supervisor then
+    /// counts no subscriber when the guard notifies it.
     _guard: Arc<HandleGuard>,
     events: Arc<Mutex<Option<broadcast::Receiver<Event>>>>,
 }
@@ -55,16 +54,14 @@ impl Process {
     ) -> Self {
         let HandleParts {
             pid,
-            wait_outcome,
-            view,
+            watched,
             inbox_slots,
             guard,
         } = parts;
         Self {
             kernel,
             pid,
-            wait_outcome,
-            view,
+            watched,
             inbox_slots,
             _guard: guard,
             events: Arc::new(Mutex::new(Some(events))),
@@ -89,7 +86,7 @@ impl Process {
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn input(&self, user_input: impl Into<UserInput>) -> Result<(), KernelError> {
         let input = self.checked_input(Sender::Host, user_input.into())?;
-        self.deliver(input, None).await
+        self.deliver(input).await
     }
 
     /// Like [`input`](Self::input), with another process as the sender.
@@ -102,7 +99,7 @@ impl Process {
         user_input: impl Into<UserInput>,
     ) -> Result<(), KernelError> {
         let input = self.checked_input(Sender::Process(from), user_input.into())?;
-        self.deliver(input, None).await
+        self.deliver(input).await
     }
 
     /// An input, if something is said in it.
@@ -185,8 +182,9 @@ impl Process {
     /// process can be loaded.
     fn wake_if_hibernated(&self) -> Result<(), KernelError> {
         let is_awake = self
-            .view
+            .watched
             .borrow()
+            .view
             .as_ref()
             .is_some_and(|view| !view.hibernated);
         if is_awake {
@@ -256,16 +254,9 @@ impl Process {
     pub async fn fork(&self) -> Result<Self, KernelError> {
         match self.request_copy().await? {
             Some(ProcessCopy { program, image, at }) => {
-                let origin = Origin::Copied { from: self.pid, at };
-                self.kernel
-                    .create(
-                        program,
-                        Box::new(image_of_copy(*image, now_ms())),
-                        origin,
-                        None,
-                        Arc::default(),
-                    )
-                    .await
+                let image = image_of_copy(*image, now_ms());
+                let root = NewRoot::copied(program, image, self.pid, at);
+                self.kernel.create(root).await
             }
             None => self.kernel.copy(self.pid, None).await,
         }
@@ -289,19 +280,19 @@ impl Process {
     /// journal could not be read or written: it has not ended, and can be resumed.
     /// [`KernelError::Closed`] if the kernel shuts down first.
     pub async fn wait(&self) -> Result<Exit, KernelError> {
-        let mut wait_outcome = self.wait_outcome.clone();
+        let mut receiver = self.watched.clone();
         self.wake_if_hibernated()?;
-        let outcome = wait_outcome
-            .wait_for(Option::is_some)
+        let watched = receiver
+            .wait_for(|watched| watched.outcome.is_some())
             .await
             .map_err(|_| KernelError::Closed)?;
-        let outcome = outcome.clone().ok_or(KernelError::Closed)?;
-        outcome.map_err(|reason| {
-            KernelError::Process(ProcessError::Held {
+        match watched.outcome.clone().ok_or(KernelError::Closed)? {
+            Ok(exit) => Ok(*exit),
+            Err(reason) => Err(KernelError::Process(ProcessError::Held {
                 pid: self.pid,
                 reason,
-            })
-        })
+            })),
+        }
     }
 
     /// Waits for the durable end of the process, as [`wait`](Self::wait) does, and returns the result
@@ -330,16 +321,16 @@ impl Process {
         &self,
         condition: impl Fn(&ProcessView) -> bool,
     ) -> Result<ProcessView, KernelError> {
-        let mut view = self.view.clone();
-        let is_met = view.borrow().as_ref().is_some_and(&condition);
+        let mut receiver = self.watched.clone();
+        let is_met = receiver.borrow().view.as_ref().is_some_and(&condition);
         if !is_met {
             self.wake_if_hibernated()?;
         }
-        let matching_view = view
-            .wait_for(|view| view.as_ref().is_some_and(&condition))
+        let watched = receiver
+            .wait_for(|watched| watched.view.as_ref().is_some_and(&condition))
             .await
             .map_err(|_| KernelError::Closed)?;
-        matching_view.clone().ok_or(KernelError::Closed)
+        watched.view.clone().ok_or(KernelError::Closed)
     }
 
     /// The processes that this one forked and spawned, sorted by pid, including those that have
@@ -425,21 +416,17 @@ impl Process {
         Ok(())
     }
 
-    /// The subscriptions to the view and the exit of the process. They outlive the actor of the
+    /// The subscription to the view and the exit of the process. It outlives the actor of the
     /// process.
-    pub(super) fn subscriptions(
-        &self,
-    ) -> (
-        watch::Receiver<Option<ProcessView>>,
-        watch::Receiver<Option<WaitOutcome>>,
-    ) {
-        (self.view.clone(), self.wait_outcome.clone())
+    pub(super) fn watched(&self) -> watch::Receiver<Watched> {
+        self.watched.clone()
     }
 
     /// The exit of the process, if it has ended.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
-        self.wait_outcome.borrow().as_ref()?.clone().ok()
+        let outcome = self.watched.borrow().outcome.clone();
+        outcome?.ok().map(|exit| *exit)
     }
 
     /// The state of the process; `None` while it is not loaded. If the process hibernated while
@@ -447,7 +434,7 @@ impl Process {
     /// [`Kernel::inspect`] reads the state of any process. Costs the process nothing.
     #[must_use]
     pub fn view(&self) -> Option<ProcessView> {
-        self.view.borrow().clone()
+        self.watched.borrow().view.clone()
     }
 
     /// The events of the process: the first call returns the events since this handle was created,

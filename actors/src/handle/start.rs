@@ -23,6 +23,7 @@ use crate::clock::now_ms;
 use crate::environment;
 use crate::error::{KernelError, NameError, StartError};
 use crate::ports::{OffersTo, ServerClient};
+use crate::supervisor::NewRoot;
 
 /// The MCP client that a process serves. Its tool servers learn its capabilities, and may send it
 /// requests.
@@ -214,14 +215,15 @@ impl Start {
                 .map(|()| image)
         });
         let image = image.await??;
-        let servers = kernel.context.servers.clone();
-        let process = kernel
-            .create(program, Box::new(image), Origin::Started, name, labels)
-            .await?;
-        if let (Some(servers), Some(DownstreamClient(client))) = (servers, client) {
-            servers.serve_client(process.pid(), client);
-        }
-        Ok(process)
+        let root = NewRoot {
+            program,
+            image: Box::new(image),
+            origin: Origin::Started,
+            name,
+            labels,
+            client: client.map(|DownstreamClient(client)| client),
+        };
+        kernel.create(root).await
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::kernel::Kernel;
 use crate::checkpoint::LogRecord;
-use crate::checkpoint_guard::CheckpointGuard;
 use crate::context::KernelContext;
+use crate::in_use::CheckpointGuard;
 
 /// Deletes its checkpoint when this value goes out of scope, even if the future that holds it is
 /// cancelled.

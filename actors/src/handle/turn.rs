@@ -91,24 +91,23 @@ impl Process {
     /// Waits for the end of the turn that handles the input of fact `queued`, after the actor that
     /// received the input has stopped. Reads each later fact once.
     async fn wait_in_journal(&self, queued: FactNumber) -> Result<Exit, KernelError> {
-        let (mut view, mut exit) = self.subscriptions();
+        let mut receiver = self.watched();
         let mut search = TurnSearch::new(queued);
         loop {
-            let last = view.borrow_and_update().as_ref().map(|view| view.fact);
-            let outcome = exit.borrow_and_update().clone();
+            let (last, has_outcome) = {
+                let watched = receiver.borrow_and_update();
+                let last = watched.view.as_ref().map(|view| view.fact);
+                (last, watched.outcome.is_some())
+            };
             if let Some(last) = last.filter(|_| self.kernel.context.has_store)
                 && let Some(end) = self.read_turn(&mut search, last).await?
             {
                 return self.wait_for_exit(end).await;
             }
-            if outcome.is_some() {
+            if has_outcome {
                 return self.wait().await;
             }
-            let changed = tokio::select! {
-                changed = view.changed() => changed,
-                changed = exit.changed() => changed,
-            };
-            changed.map_err(|_| KernelError::Closed)?;
+            receiver.changed().await.map_err(|_| KernelError::Closed)?;
         }
     }
 

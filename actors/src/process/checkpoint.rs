@@ -2,17 +2,18 @@
 //! so that abandoning the call cancels them.
 
 use dormouse_kernel::process::{
-    CheckpointError, CheckpointInfo, CheckpointOp, CheckpointReply, Completion,
+    CheckpointError, CheckpointInfo, CheckpointOp, CheckpointReply, Completion, Input,
 };
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, CheckpointId};
 use futures_util::future::FutureExt;
 use tokio::sync::oneshot;
 
-use super::RunningProcess;
+use super::{Delivery, RunningProcess};
 use crate::checkpoint::NewCheckpointReply;
 use crate::consistent_cut;
 use crate::error::{KernelError, StoreFailure};
+use crate::in_use::HistoryGuard;
 use crate::ports::StoreError;
 use crate::supervisor::{Lineage, LookupMessage, TreeMessage};
 
@@ -59,16 +60,19 @@ impl RunningProcess {
                     (CheckpointOp::Read { id }, _) => {
                         let state =
                             consistent_cut::state_at_checkpoint(store, context, id, &lineage)?;
-                        let state = state.ok_or(StoreError::UnknownCheckpoint(id))?;
-                        Ok(CheckpointReply::Read(Box::new(state)))
+                        let (state, history) = state.ok_or(StoreError::UnknownCheckpoint(id))?;
+                        Ok((CheckpointReply::Read(Box::new(state)), Some(history)))
                     }
-                    (_, Some(new_guard)) => Ok(CheckpointReply::Made(find_checkpoint_info(
-                        consistent_cut::restorable_checkpoints(store, &lineage)?,
-                        new_guard.id,
-                    )?)),
-                    (_, None) => Ok(CheckpointReply::Listed(
-                        consistent_cut::restorable_checkpoints(store, &lineage)?,
-                    )),
+                    (_, new_guard) => {
+                        let checkpoints = consistent_cut::restorable_checkpoints(store, &lineage)?;
+                        let reply = match new_guard {
+                            Some(guard) => {
+                                CheckpointReply::Made(find_checkpoint_info(checkpoints, guard.id)?)
+                            }
+                            None => CheckpointReply::Listed(checkpoints),
+                        };
+                        Ok((reply, None))
+                    }
                 }
             };
             context
@@ -76,7 +80,21 @@ impl RunningProcess {
                 .await
                 .map_err(to_checkpoint_error)
         };
-        self.spawn_work(work.boxed(), call, Completion::Checkpoint, |why| {
+        // The guard of the history that was read goes along with the state.
+        let delivery = move |read: Result<(CheckpointReply, Option<HistoryGuard>), _>| {
+            let (reply, history) = match read {
+                Ok((reply, history)) => (Ok(reply), history),
+                Err(error) => (Err(error), None),
+            };
+            Delivery {
+                history,
+                ..Delivery::internal(Input::Completed {
+                    call,
+                    result: Completion::Checkpoint(reply),
+                })
+            }
+        };
+        self.spawn_for_delivery(work.boxed(), call, delivery, |why| {
             Err(CheckpointError::Unavailable(why))
         });
     }

@@ -13,6 +13,7 @@ use super::turn_end::EndedTurns;
 use super::{CopyReply, DurableReply, ProcessCopy, ProcessMessage, RunningProcess};
 use crate::checkpoint::{AppendSize, CommitError, LogRecord, SnapshotOutcome};
 use crate::event::ProcessView;
+use crate::in_use::HistoryGuard;
 use crate::recovery::StoredWait;
 use crate::supervisor::{ReopeningCommit, RunMessage};
 
@@ -26,6 +27,9 @@ pub(super) struct PendingCommit {
     pub(super) ended_turns: EndedTurns,
     /// Inbox slots that are released once the facts are durable.
     pub(super) inbox_slots: Vec<OwnedSemaphorePermit>,
+    /// Keeps the contents of a state of the past, to which the facts refer, until the facts are
+    /// durable.
+    pub(super) history: Option<HistoryGuard>,
     /// The process at this fact, and the requester of the copy.
     pub(super) copy: Option<(CopyReply, ProcessCopy)>,
 }
@@ -40,7 +44,7 @@ impl RunningProcess {
         effects: Vec<Effect>,
         durable_reply: Option<DurableReply>,
         ended_turns: EndedTurns,
-        inbox_slots: Vec<OwnedSemaphorePermit>,
+        (inbox_slots, history): (Vec<OwnedSemaphorePermit>, Option<HistoryGuard>),
     ) {
         self.cancel_abandoned_calls(&effects);
         let facts: Arc<[Fact]> = facts.into();
@@ -56,6 +60,7 @@ impl RunningProcess {
             durable_reply,
             ended_turns,
             inbox_slots,
+            history,
             copy: None,
         };
         let ends_hold =
@@ -167,7 +172,8 @@ impl RunningProcess {
 
     /// Publishes the new state, answers the senders, and executes the effects of a durable commit.
     pub(super) fn finish_commit(&mut self, pending: PendingCommit) {
-        self.view.send_replace(Some(pending.view));
+        self.watched
+            .send_modify(|watched| watched.view = Some(pending.view));
         let first = FactNumber(pending.up_to.0 + 1 - pending.facts.len() as u64);
         self.context
             .publish_facts(self.pid(), first, &pending.facts);
@@ -183,7 +189,7 @@ impl RunningProcess {
             // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(process_copy);
         }
-        drop(pending.inbox_slots);
+        drop((pending.inbox_slots, pending.history));
         for effect in pending.effects {
             self.execute_effect(effect);
         }

@@ -39,6 +39,7 @@ impl RunningProcess {
             durable_reply: None,
             ended_turns: Vec::new(),
             inbox_slots: Vec::new(),
+            history: None,
             copy: Some((reply, process_copy)),
         };
         if self.pending_commits.is_empty() {

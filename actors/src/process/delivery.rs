@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::TurnRequest;
 use crate::error::KernelError;
+use crate::in_use::HistoryGuard;
 use crate::ports::SharedObserver;
 
 /// Receives the result once an input is durable, or the reason why it was refused.
@@ -25,6 +26,9 @@ pub(crate) struct Delivery {
     pub(crate) durable_reply: Option<DurableReply>,
     /// The caller that waits for the end of the turn that handles this input.
     pub(crate) turn_request: Option<TurnRequest>,
+    /// Keeps the contents of a state of the past, which `input` holds, until the facts that refer to
+    /// them are durable.
+    pub(crate) history: Option<HistoryGuard>,
 }
 
 impl Delivery {
@@ -36,6 +40,7 @@ impl Delivery {
             reply_to: None,
             durable_reply: None,
             turn_request: None,
+            history: None,
         }
     }
 

@@ -195,30 +195,29 @@ impl RunningProcess {
         completion: impl FnOnce(T) -> Completion + Send + 'static,
         on_panic: fn(String) -> T,
     ) {
-        self.spawn_for_input(
-            work,
-            call,
-            move |result| Input::Completed {
+        let delivery = move |result| {
+            Delivery::internal(Input::Completed {
                 call,
                 result: completion(result),
-            },
-            on_panic,
-        );
+            })
+        };
+        self.spawn_for_delivery(work, call, delivery, on_panic);
     }
 
-    /// Like [`spawn_work`](Self::spawn_work), for work whose result is a whole input.
-    pub(super) fn spawn_for_input<T: Send + 'static>(
+    /// Like [`spawn_work`](Self::spawn_work), for work whose result is a whole input, or comes with
+    /// something that the process keeps until the input is handled.
+    pub(super) fn spawn_for_delivery<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
         call: CallId,
-        input: impl FnOnce(T) -> Input + Send + 'static,
+        delivery: impl FnOnce(T) -> Delivery + Send + 'static,
         on_panic: fn(String) -> T,
     ) {
         let myself = self.myself.clone();
         let task = tokio::spawn(async move {
             let result = AssertUnwindSafe(work).catch_unwind().await;
             let result = result.unwrap_or_else(|panic| on_panic(tool_call::panic_text(&*panic)));
-            let delivery = Delivery::internal(input(result));
+            let delivery = delivery(result);
             // If the process has stopped, no call waits for the result.
             let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
         });
@@ -254,7 +253,7 @@ impl RunningProcess {
             delta_sink,
         });
         let call = model_call::call_model(model_request);
-        spans::in_span(span, call.boxed(), spans::record_model_result).boxed()
+        spans::in_span(span, call.boxed(), spans::record_model_result)
     }
 
     /// The span of a tool call, a child of the span of the turn.
@@ -371,7 +370,7 @@ pub(super) fn in_tool_span<T: Send + 'static>(
             spans::record_tool_failure(span);
         }
     };
-    spans::in_span(span, work, record_outcome).boxed()
+    spans::in_span(span, work, record_outcome)
 }
 
 fn model_failed(why: String) -> Result<Reply, ModelError> {

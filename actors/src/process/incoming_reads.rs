@@ -49,6 +49,13 @@ impl IncomingReads {
         self.task = None;
     }
 
+    /// Frees the memory of the queue if it is empty.
+    pub(super) fn free_empty_queue(&mut self) {
+        if self.queue.is_empty() {
+            self.queue = VecDeque::new();
+        }
+    }
+
     /// Drops all arrivals with their acknowledgements, so that each sender gets an error. Returns
     /// the aborted task, which the caller may await.
     pub(super) fn abort(&mut self) -> Option<JoinHandle<()>> {
@@ -78,11 +85,10 @@ impl RunningProcess {
             match read_pool.execute_read(read).await {
                 Ok(input) => {
                     let delivery = Delivery {
-                        input,
                         inbox_slot,
-                        reply_to: None,
                         durable_reply,
                         turn_request,
+                        ..Delivery::internal(input)
                     };
                     // If the process has stopped, the acknowledgement is dropped and the sender
                     // gets an error.

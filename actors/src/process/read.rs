@@ -7,8 +7,8 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::tool::Answer;
 
-use super::RunningProcess;
 use super::effects::in_tool_span;
+use super::{Delivery, RunningProcess};
 use crate::read_pool::ReadError;
 
 /// The most bytes that a handler reads itself, if they are in memory. A round trip to the pool and
@@ -28,8 +28,8 @@ impl RunningProcess {
         } else {
             work
         };
-        let input = move |read: Result<Input, ReadError>| {
-            read.unwrap_or_else(|why| {
+        let delivery = move |read: Result<Input, ReadError>| {
+            let input = read.unwrap_or_else(|why| {
                 let why = format!("Reading failed internally: {why}");
                 let result = match is_reply {
                     true => Completion::Model(Err(ModelError::new(ModelErrorKind::Malformed, why))),
@@ -39,8 +39,9 @@ impl RunningProcess {
                     }
                 };
                 Input::Completed { call, result }
-            })
+            });
+            Delivery::internal(input)
         };
-        self.spawn_for_input(work, call, input, |why| Err(ReadError::Panicked(why)));
+        self.spawn_for_delivery(work, call, delivery, |why| Err(ReadError::Panicked(why)));
     }
 }

@@ -15,7 +15,7 @@
 //! 4. `children.rs` reports each spawned child to its parent as started (`report_start`), even one
 //!    that is delayed or cannot run, since it exists. Its end is reported by a later message.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::{Child, Image, State, waiting_of_image};
@@ -30,6 +30,7 @@ use super::branch::{BranchRequest, PendingBranch};
 use super::lookup::HandleReply;
 use crate::checkpoint::{CommitError, LogRecord};
 use crate::error::{KernelError, NameError};
+use crate::ports::ServerClient;
 use crate::process::StartedSignal;
 use crate::recovery::{Loaded, StoredWait};
 
@@ -37,12 +38,7 @@ use crate::recovery::{Loaded, StoredWait};
 pub(crate) enum BirthMessage {
     /// Create a root process.
     Start {
-        program: Program,
-        image: Box<Image>,
-        origin: Origin,
-        name: Option<Arc<str>>,
-        /// Its labels. A copy has those of the tree of its original.
-        labels: Arc<[Label]>,
+        root: Box<NewRoot>,
         reply: HandleReply,
     },
     /// Create the children of a call, except those that exist already.
@@ -69,26 +65,45 @@ pub(crate) enum BirthMessage {
     Release { pids: Vec<Pid> },
 }
 
+/// A root process to create.
+pub(crate) struct NewRoot {
+    pub(crate) program: Program,
+    pub(crate) image: Box<Image>,
+    pub(crate) origin: Origin,
+    pub(crate) name: Option<Arc<str>>,
+    /// The labels of its tree; ignored for a copy, which has those of the tree of its original.
+    pub(crate) labels: Arc<[Label]>,
+    /// The client that it serves, as its tool servers see it.
+    pub(crate) client: Option<Weak<dyn ServerClient>>,
+}
+
+impl NewRoot {
+    /// A copy of process `from` as of its fact `at`.
+    pub(crate) fn copied(program: Program, image: Image, from: Pid, at: FactNumber) -> Self {
+        Self {
+            program,
+            image: Box::new(image),
+            origin: Origin::Copied { from, at },
+            name: None,
+            labels: Arc::default(),
+            client: None,
+        }
+    }
+}
+
 /// A process whose birth record is not durable yet.
 pub(crate) struct PendingProcess {
     pub(super) row: ProcessRow,
     pub(super) program: Program,
     pub(super) image: Box<Image>,
+    /// The client that it serves, as its tool servers see it.
+    pub(super) client: Option<Weak<dyn ServerClient>>,
 }
 
 impl Supervisor {
     pub(super) async fn handle_birth(&mut self, message: BirthMessage) {
         match message {
-            BirthMessage::Start {
-                program,
-                image,
-                origin,
-                name,
-                labels,
-                reply,
-            } => {
-                self.start_root(program, image, origin, (name, labels), reply);
-            }
+            BirthMessage::Start { root, reply } => self.start_root(*root, reply),
             BirthMessage::StartChildren {
                 parent,
                 children,
@@ -109,14 +124,15 @@ impl Supervisor {
         }
     }
 
-    fn start_root(
-        &mut self,
-        program: Program,
-        image: Box<Image>,
-        origin: Origin,
-        (name, labels): (Option<Arc<str>>, Arc<[Label]>),
-        reply: HandleReply,
-    ) {
+    fn start_root(&mut self, root: NewRoot, reply: HandleReply) {
+        let NewRoot {
+            program,
+            image,
+            origin,
+            name,
+            labels,
+            client,
+        } = root;
         if let Some((name, pid)) = name
             .as_ref()
             .and_then(|name| Some((name, self.table.find_by_name(name)?)))
@@ -137,6 +153,7 @@ impl Supervisor {
         let mut process = self.pending_process(None, program, image, origin);
         process.row.name = name;
         process.row.labels = labels;
+        process.client = client;
         self.commit_births(vec![process], Some(reply));
     }
 
@@ -160,6 +177,7 @@ impl Supervisor {
             row,
             program,
             image,
+            client: None,
         }
     }
 
@@ -208,21 +226,38 @@ impl Supervisor {
         reply: Option<HandleReply>,
     ) {
         let pid = pending.first().map(|process| process.row.pid);
-        match &result {
+        let handle = match result {
             Ok(()) => {
+                // The servers know the client of the process before its first call.
+                pending
+                    .iter()
+                    .for_each(|process| self.serve_client(process));
                 let rows: Vec<_> = pending.iter().map(|process| process.row.clone()).collect();
+                // The handle is made first, so that it knows the view of a process that hibernates
+                // from birth.
+                let handle = pid
+                    .filter(|_| reply.is_some())
+                    .map(|pid| self.handle_parts(pid));
                 self.run_pending(pending).await;
                 rows.iter().for_each(|row| self.report_start(row));
+                handle
             }
-            Err(error) => pending
-                .iter()
-                .for_each(|process| self.on_creation_failed(process, error)),
-        }
-        if let (Some(pid), Some(reply)) = (pid, reply) {
-            let handle = result
-                .map_err(KernelError::from)
-                .and_then(|()| self.handle_parts(pid));
+            Err(error) => {
+                pending
+                    .iter()
+                    .for_each(|process| self.on_creation_failed(process, &error));
+                Some(Err(error.into()))
+            }
+        };
+        if let (Some(handle), Some(reply)) = (handle, reply) {
+            // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(handle);
+        }
+    }
+
+    fn serve_client(&self, PendingProcess { row, client, .. }: &PendingProcess) {
+        if let (Some(servers), Some(client)) = (&self.context.servers, client) {
+            servers.serve_client(row.pid, client.clone());
         }
     }
 
@@ -232,14 +267,19 @@ impl Supervisor {
         process: PendingProcess,
         started_signal: Option<StartedSignal>,
     ) {
-        let pid = process.row.pid;
-        let stored_wait = StoredWait::of_image(&process.image);
-        match State::from_image(
-            process.row.local_id(),
-            process.program,
-            self.context.host_context.clone(),
-            *process.image,
-        ) {
+        let PendingProcess {
+            row,
+            program,
+            image,
+            client: _,
+        } = process;
+        let pid = row.pid;
+        let stored_wait = StoredWait::of_image(&image);
+        let host_context = self.context.host_context.clone();
+        match State::from_image(row.local_id(), program, host_context, *image) {
+            Ok(state) if self.hibernates_from_birth(&row, &state) => {
+                self.leave_hibernated(row, &state)
+            }
             Ok(state) => {
                 let loaded = Loaded {
                     pid,

@@ -39,6 +39,14 @@ pub(crate) struct ProcessTree {
     pub(crate) last_pid: Pid,
 }
 
+impl ProcessTree {
+    /// The processes whose records belong to the tree. Those of the root include the temporary
+    /// files, even if the root is not among the rows.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.rows.iter().map(|row| row.pid).chain([self.root])
+    }
+}
+
 /// Receives the process tree.
 pub(crate) type ProcessTreeReply = oneshot::Sender<Result<ProcessTree, KernelError>>;
 
@@ -127,7 +135,7 @@ impl Supervisor {
             .checkpoint
             .cast(CheckpointMessage::MakeCheckpoint {
                 new_checkpoint: checkpoint,
-                checkpoints_in_use: self.context.checkpoints_in_use.clone(),
+                in_use: self.context.in_use.clone(),
                 reply,
             });
     }
@@ -260,6 +268,7 @@ impl Supervisor {
                 row,
                 program,
                 image,
+                client: None,
             }
         };
         processes.into_iter().map(to_pending).collect()

@@ -13,7 +13,7 @@ use dormouse_proto::label::Label;
 use dormouse_proto::process::{BranchOrigin, Exit, Origin, ProcessRow, Waiting};
 
 pub(super) use self::live_state::LiveState;
-pub(crate) use self::live_state::WaitOutcome;
+pub(crate) use self::live_state::{WaitOutcome, Watched};
 use self::packed_waiting::PackedWaiting;
 use crate::event::ProcessView;
 use crate::process::Delivery;
@@ -74,12 +74,13 @@ enum OriginKind {
     Copied,
 }
 
-/// Fields that few processes have, or only at their end.
+/// Fields that few processes have, or only at their end. Those that are large and rare among these
+/// are boxed.
 #[derive(Default)]
 struct OptionalFields {
     name: Option<Arc<str>>,
     copied: Option<(Pid, FactNumber)>,
-    branched_from: Option<BranchOrigin>,
+    branched_from: Option<Box<BranchOrigin>>,
     exit: Option<Exit>,
     /// How often the process was opened again after it had ended.
     reopenings: u32,
@@ -88,7 +89,7 @@ struct OptionalFields {
     /// The labels of the tree, if the process is its root.
     labels: Arc<[Label]>,
     /// The last view, if there is no journal to read it from.
-    last_view: Option<ProcessView>,
+    last_view: Option<Box<ProcessView>>,
 }
 
 impl ProcessEntry {
@@ -124,7 +125,7 @@ impl ProcessEntry {
             Box::new(OptionalFields {
                 name,
                 copied,
-                branched_from,
+                branched_from: branched_from.map(Box::new),
                 exit,
                 reopenings,
                 is_paused,
@@ -225,7 +226,11 @@ impl ProcessEntry {
     /// The process and the fact that this process was copied from, if it belongs to a branch or
     /// an import.
     pub(super) fn branched_from(&self) -> Option<BranchOrigin> {
-        self.optional_fields.as_ref()?.branched_from
+        self.optional_fields
+            .as_ref()?
+            .branched_from
+            .as_deref()
+            .copied()
     }
 
     pub(super) fn parent(&self) -> Option<Pid> {
@@ -250,7 +255,7 @@ impl ProcessEntry {
         let optional_fields = self.optional_fields.get_or_insert_default();
         optional_fields.exit = Some(exit);
         optional_fields.is_paused = false;
-        optional_fields.last_view = last_view;
+        optional_fields.last_view = last_view.map(Box::new);
     }
 
     /// Records that the process was opened again. Returns how often it was.
@@ -281,7 +286,7 @@ impl ProcessEntry {
         live.get_or_insert_with(|| {
             let (exit, last_view) = optional_fields
                 .as_ref()
-                .map(|fields| (fields.exit.clone(), fields.last_view.clone()))
+                .map(|fields| (fields.exit.clone(), fields.last_view.as_deref().cloned()))
                 .unwrap_or_default();
             Box::new(LiveState::new(exit, last_view, inbox_capacity))
         })
@@ -306,8 +311,8 @@ impl ProcessEntry {
     pub(super) fn view(&self) -> Option<ProcessView> {
         match (self.run_state, &self.live) {
             (RunState::Hibernated { .. }, _) => None,
-            (_, Some(live)) => live.view.borrow().clone(),
-            (_, None) => self.optional_fields.as_ref()?.last_view.clone(),
+            (_, Some(live)) => live.watched.borrow().view.clone(),
+            (_, None) => self.optional_fields.as_ref()?.last_view.as_deref().cloned(),
         }
     }
 
@@ -328,9 +333,10 @@ impl ProcessEntry {
                 None,
                 RunState::Loading | RunState::Running | RunState::Hibernating | RunState::Ended,
             ) => {
-                let view = self.live().map(|live| live.view.borrow());
-                view.as_ref()
-                    .and_then(|view| view.as_ref())
+                let watched = self.live().map(|live| live.watched.borrow());
+                watched
+                    .as_ref()
+                    .and_then(|watched| watched.view.as_ref())
                     .map_or(ProcessStatus::Starting, ProcessView::status)
             }
         }
@@ -386,6 +392,12 @@ mod tests {
     #[test]
     fn an_entry_takes_64_bytes() {
         assert_eq!(size_of::<Option<ProcessEntry>>(), 64);
+    }
+
+    /// What a process adds that has ended, is a copy, or has a name or a label.
+    #[test]
+    fn the_optional_fields_of_an_entry_take_120_bytes() {
+        assert_eq!(size_of::<OptionalFields>(), 120);
     }
 
     #[test]

@@ -14,14 +14,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dormouse_proto::id::Pid;
+use dormouse_kernel::process::State;
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::process::{Origin, ProcessRow};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Supervisor;
 use super::entry::{ProcessEntry, Rest, RunState};
 use crate::error::{KernelError, NotFound, ProcessError, StoreFailure};
-use crate::event::Event;
+use crate::event::{Event, ProcessView};
 use crate::process::{HibernationBlocker, ProcessMessage};
 
 /// The pause until a process whose snapshot could not be written is asked again. Each time costs a
@@ -122,6 +124,46 @@ impl Supervisor {
         let _ = reply.send(result);
     }
 
+    /// Whether a new process hibernates without having been loaded: it was started with nothing to
+    /// do, and more processes than permitted are loaded. Loading it would only unload another one.
+    pub(super) fn hibernates_from_birth(&self, row: &ProcessRow, state: &State) -> bool {
+        let max_loaded = self.context.limits.max_loaded;
+        let is_over_limit = max_loaded.is_some_and(|max| self.table.loaded_count() > max);
+        is_over_limit
+            && self.context.has_store
+            && row.origin == Origin::Started
+            && row.branched_from.is_none()
+            && !self.table.has_pending_input(row.pid)
+            && !self.table.has_run_waiters(row.pid)
+            && !state.is_stopped()
+            && state.busy_reason().is_none()
+    }
+
+    /// Leaves a new process unloaded, as if it had been loaded and had hibernated.
+    pub(super) fn leave_hibernated(&mut self, row: ProcessRow, state: &State) {
+        let ProcessRow {
+            pid,
+            parent,
+            program,
+            ..
+        } = row;
+        if let Some(live) = self.table.live_mut(pid) {
+            let mut view = ProcessView::of(state, FactNumber(0));
+            view.mark_hibernated();
+            live.watched
+                .send_modify(|watched| watched.view = Some(view));
+        }
+        let rest = Rest::Waiting;
+        self.table.set_run_state(pid, RunState::Hibernated { rest });
+        self.context.publish(Event::Started {
+            pid,
+            parent,
+            program,
+        });
+        self.context.publish(Event::Hibernated { pid });
+        self.wake_due_processes();
+    }
+
     /// Adds a process to the queue of quiescent processes.
     pub(super) fn on_quiescent(&mut self, pid: Pid) {
         self.table.mark_quiescent(pid);
@@ -188,8 +230,8 @@ impl Supervisor {
             return;
         };
         let mut rest = Rest::Waiting;
-        live.view.send_modify(|view| {
-            if let Some(view) = view {
+        live.watched.send_modify(|watched| {
+            if let Some(view) = &mut watched.view {
                 view.mark_hibernated();
                 if view.stopped {
                     rest = Rest::Stopped;

@@ -7,12 +7,11 @@ use ractor::ActorRef;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::branch::ProcessTreeReply;
-use super::entry::WaitOutcome;
+use super::entry::Watched;
 use super::mail::ReachableProcesses;
 use super::table::{HandleChannels, HeldPage, ListFilter, ListedProcess};
 use super::{HibernationMessage, Supervisor, SupervisorMessage};
 use crate::error::{KernelError, NotFound};
-use crate::event::ProcessView;
 
 /// A query of the process table, or the removal of deleted processes from it.
 pub(crate) enum LookupMessage {
@@ -53,8 +52,7 @@ pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
 /// The parts of a process handle.
 pub(crate) struct HandleParts {
     pub(crate) pid: Pid,
-    pub(crate) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
-    pub(crate) view: watch::Receiver<Option<ProcessView>>,
+    pub(crate) watched: watch::Receiver<Watched>,
     pub(crate) inbox_slots: Arc<Semaphore>,
     pub(crate) guard: Arc<HandleGuard>,
 }
@@ -112,8 +110,7 @@ impl Supervisor {
     /// Subscribes a new handle to a process.
     pub(super) fn handle_parts(&mut self, pid: Pid) -> Result<HandleParts, KernelError> {
         let HandleChannels {
-            wait_outcome,
-            view,
+            watched,
             inbox_slots,
         } = self
             .table
@@ -125,8 +122,7 @@ impl Supervisor {
         });
         Ok(HandleParts {
             pid,
-            wait_outcome,
-            view,
+            watched,
             inbox_slots,
             guard,
         })

@@ -244,8 +244,8 @@ impl Supervisor {
         let parent = entry.parent();
         let program = entry.program().clone();
         let Some(live) = entry.live_mut() else { return };
-        let view = live.view.clone();
-        view.send_replace(Some(ProcessView::of(&state, last_fact)));
+        let watched = live.watched.clone();
+        watched.send_modify(|watched| watched.view = Some(ProcessView::of(&state, last_fact)));
         let event = match std::mem::take(&mut live.is_waking) {
             true => Event::Woke { pid },
             false => Event::Started {
@@ -265,7 +265,7 @@ impl Supervisor {
             last_fact,
             journal_tail,
             stored_wait,
-            view,
+            watched,
             started_signal,
         };
         let spawned =

@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub(super) use self::ends::FinalState;
 pub(crate) use self::listing::{HeldPage, ListFilter, ListedProcess, MAX_EXAMINED};
-use super::entry::{LiveState, ProcessEntry, RunState, WaitOutcome, child_slot};
+use super::entry::{LiveState, ProcessEntry, RunState, Watched, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
 use super::wake_times::WakeQueue;
@@ -57,8 +57,7 @@ pub(crate) struct ProcessTable {
 
 /// The channels that a process handle subscribes to.
 pub(super) struct HandleChannels {
-    pub(super) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
-    pub(super) view: watch::Receiver<Option<ProcessView>>,
+    pub(super) watched: watch::Receiver<Watched>,
     pub(super) inbox_slots: Arc<Semaphore>,
 }
 
@@ -305,8 +304,7 @@ impl ProcessTable {
             .ok_or(NotFound::Process(pid))?
             .live_or_create(inbox_capacity);
         Ok(HandleChannels {
-            wait_outcome: live.wait_outcome.subscribe(),
-            view: live.view.subscribe(),
+            watched: live.watched.subscribe(),
             inbox_slots: live.inbox_slots.clone(),
         })
     }

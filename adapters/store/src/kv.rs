@@ -9,20 +9,22 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::ops::Bound;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::disk::{Disk as _, OsDisk};
 use crate::location_index::IndexFault;
 
-/// sled counts pages by their size on disk; in memory they take about four times that.
-const CACHE_BYTES: u64 = 8 << 20;
+/// sled counts pages by their size on disk; in memory they take about four times that. The opening of
+/// a store reads all pages with entries of the process table, and later queries read few of them
+/// again, so that a large cache would only keep these. A page that is missing costs a read of a file
+/// that the operating system caches.
+const CACHE_BYTES: u64 = 2 << 20;
 
 /// How long an opening waits for sled threads that still write for a closed handle. They hold the
 /// lock of the database file, which no other program uses: the store has a lock of its own.
@@ -212,9 +214,11 @@ pub(crate) struct SledStore {
 impl SledStore {
     fn open(folder: &Path) -> Result<Self, IndexFault> {
         // The folder is created with mode 0700 first, because sled creates its files with the
-        // umask's mode.
-        OsDisk
-            .make_folder(folder)
+        // umask's mode. Its name is not synced: without its folder, the index is rebuilt.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
             .map_err(|error| IndexFault(format!("has no folder: {error}")))?;
         let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
         let db = call_sled(|| open_when_unlocked(&config))?;

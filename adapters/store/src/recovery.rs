@@ -53,7 +53,6 @@ pub(crate) fn open(
     }
     // Lock and index use the real file system, whatever `disk` is.
     make_folder(&OsDisk, dir)?;
-    make_folder(&*disk, dir)?;
     // Resolve symbolic links once: replacing one later cannot redirect the store to another folder.
     let dir = &std::fs::canonicalize(dir)
         .map_err(io_error(format!("find the folder {}", dir.display())))?;

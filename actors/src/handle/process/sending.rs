@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dormouse_kernel::process::{Input, Signal};
+use dormouse_kernel::process::{HostRequest, Input, Signal};
 use dormouse_proto::record::Phase;
 use dormouse_proto::tool::Answer;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Process;
 use crate::error::{KernelError, ProcessError};
+use crate::in_use::HistoryGuard;
 use crate::ports::SharedObserver;
 use crate::process::{Delivery, ReplyTo, TurnRequest};
 use crate::supervisor::{MailMessage, TreeMessage};
@@ -39,28 +40,62 @@ impl Process {
         input: Input,
         observer: Option<SharedObserver>,
     ) -> Result<Answer, KernelError> {
+        self.request(request_id, Delivery::internal(input), observer)
+            .await
+    }
+
+    /// Makes a request with a state of the past. `history` protects the contents of that state until
+    /// the facts of the request are durable, even if the caller stops waiting.
+    pub(in crate::handle) async fn request_of_history(
+        &self,
+        request: HostRequest,
+        history: HistoryGuard,
+    ) -> Result<Answer, KernelError> {
+        let request_id = self.new_request_id();
+        let input = Input::Host {
+            request_id: request_id.clone(),
+            request,
+        };
+        let delivery = Delivery {
+            history: Some(history),
+            ..Delivery::internal(input)
+        };
+        self.request(request_id, delivery, None).await
+    }
+
+    /// Sends the request `request_id`, which is the input of `delivery`, and waits for its answer.
+    async fn request(
+        &self,
+        request_id: Arc<str>,
+        delivery: Delivery,
+        observer: Option<SharedObserver>,
+    ) -> Result<Answer, KernelError> {
         let (reply, answer_receiver) = oneshot::channel();
-        self.deliver(input, Some((request_id, ReplyTo { reply, observer })))
-            .await?;
+        self.send(Delivery {
+            inbox_slot: Some(self.acquire_inbox_slot()?),
+            reply_to: Some((request_id, ReplyTo { reply, observer })),
+            ..delivery
+        })
+        .await?;
         answer_receiver.await.map_err(|_| self.unanswered_error())
     }
 
     /// The error for a request that was dropped without an answer. The view shows whether the
     /// process has ended; otherwise its actor stopped.
     pub(in crate::handle) fn unanswered_error(&self) -> KernelError {
-        match self.view.borrow().as_ref().map(|view| &view.phase) {
+        match self.watched.borrow().view.as_ref().map(|view| &view.phase) {
             Some(Phase::Ended { .. }) => KernelError::Process(ProcessError::Ended(self.pid)),
             _ => KernelError::Process(ProcessError::Unanswered(self.pid)),
         }
     }
 
-    pub(super) async fn deliver(
-        &self,
-        input: Input,
-        reply_to: Option<(Arc<str>, ReplyTo)>,
-    ) -> Result<(), KernelError> {
-        let inbox_slot = self.acquire_inbox_slot()?;
-        self.send(input, Some(inbox_slot), reply_to, None).await
+    pub(super) async fn deliver(&self, input: Input) -> Result<(), KernelError> {
+        let inbox_slot = Some(self.acquire_inbox_slot()?);
+        self.send(Delivery {
+            inbox_slot,
+            ..Delivery::internal(input)
+        })
+        .await
     }
 
     pub(in crate::handle) async fn deliver_for_turn(
@@ -68,9 +103,14 @@ impl Process {
         input: Input,
         turn_request: TurnRequest,
     ) -> Result<(), KernelError> {
-        let inbox_slot = self.acquire_inbox_slot()?;
-        self.send(input, Some(inbox_slot), None, Some(turn_request))
-            .await
+        let inbox_slot = Some(self.acquire_inbox_slot()?);
+        let turn_request = Some(turn_request);
+        self.send(Delivery {
+            inbox_slot,
+            turn_request,
+            ..Delivery::internal(input)
+        })
+        .await
     }
 
     fn acquire_inbox_slot(&self) -> Result<OwnedSemaphorePermit, KernelError> {
@@ -85,7 +125,7 @@ impl Process {
         &self,
         input: Input,
     ) -> Result<(), KernelError> {
-        self.send(input, None, None, None).await
+        self.send(Delivery::internal(input)).await
     }
 
     pub(in crate::handle) async fn signal_tree(&self, signal: Signal) -> Result<(), KernelError> {
@@ -99,20 +139,11 @@ impl Process {
         durable_result.await.unwrap_or(Err(KernelError::Closed))
     }
 
-    async fn send(
-        &self,
-        input: Input,
-        inbox_slot: Option<OwnedSemaphorePermit>,
-        reply_to: Option<(Arc<str>, ReplyTo)>,
-        turn_request: Option<TurnRequest>,
-    ) -> Result<(), KernelError> {
+    async fn send(&self, delivery: Delivery) -> Result<(), KernelError> {
         let (durable_reply, durable_result) = oneshot::channel();
         let delivery = Box::new(Delivery {
-            input,
-            inbox_slot,
-            reply_to,
             durable_reply: Some(durable_reply),
-            turn_request,
+            ..delivery
         });
         let message = MailMessage::Deliver {
             pid: self.pid,

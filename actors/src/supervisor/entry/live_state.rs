@@ -14,14 +14,21 @@ use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::HandleReply;
 
 /// The exit of a process, or the reason why it is held and will not end now.
-pub(crate) type WaitOutcome = Result<Exit, Arc<str>>;
+pub(crate) type WaitOutcome = Result<Box<Exit>, Arc<str>>;
+
+/// What the handles of a process watch. A channel takes about 350 bytes, so there is one for both.
+#[derive(Default)]
+pub(crate) struct Watched {
+    /// The exit of the process, or the reason why it is held; `None` while neither applies.
+    pub(crate) outcome: Option<WaitOutcome>,
+    /// The state of the process; `None` if it was not loaded since it is watched.
+    pub(crate) view: Option<ProcessView>,
+}
 
 /// The state of a process that is loaded, is being loaded, or is watched.
 pub(in crate::supervisor) struct LiveState {
     pub(in crate::supervisor) actor: Option<ActorRef<ProcessMessage>>,
-    /// The exit of the process, or the reason why it is held; `None` while neither applies.
-    pub(in crate::supervisor) wait_outcome: watch::Sender<Option<WaitOutcome>>,
-    pub(in crate::supervisor) view: watch::Sender<Option<ProcessView>>,
+    pub(in crate::supervisor) watched: watch::Sender<Watched>,
     /// The free places for inputs. Each input holds a permit until the process has taken it.
     pub(in crate::supervisor) inbox_slots: Arc<Semaphore>,
     /// Inputs that wait until the process runs.
@@ -49,8 +56,10 @@ impl LiveState {
     ) -> Self {
         Self {
             actor: None,
-            wait_outcome: watch::Sender::new(exit.map(Ok)),
-            view: watch::Sender::new(last_view),
+            watched: watch::Sender::new(Watched {
+                outcome: exit.map(|exit| Ok(Box::new(exit))),
+                view: last_view,
+            }),
             inbox_slots: Arc::new(Semaphore::new(inbox_capacity)),
             waiting_inputs: Vec::new(),
             faults: Vec::new(),
@@ -63,10 +72,9 @@ impl LiveState {
 
     /// Whether no handle and no caller needs the state of a process that is not loaded.
     pub(super) fn is_unused(&self, run_state: RunState) -> bool {
-        let has_subscribers =
-            self.wait_outcome.receiver_count() > 0 || self.view.receiver_count() > 0;
+        let has_subscribers = self.watched.receiver_count() > 0;
         // A process that had to stop keeps the reason for callers that wait for its end.
-        let has_failed = run_state == RunState::Held && self.wait_outcome.borrow().is_some();
+        let has_failed = run_state == RunState::Held && self.watched.borrow().outcome.is_some();
         !has_subscribers
             && !has_failed
             && self.waiting_inputs.is_empty()

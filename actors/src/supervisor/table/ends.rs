@@ -4,7 +4,7 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::process::{Exit, ProcessRow};
 
 use super::ProcessTable;
-use crate::supervisor::entry::{ProcessEntry, RunState, child_slot};
+use crate::supervisor::entry::{ProcessEntry, RunState, Watched, child_slot};
 
 impl ProcessTable {
     /// Removes a process whose creation failed.
@@ -53,7 +53,9 @@ impl ProcessTable {
         entry.record_exit(exit.clone(), last_view);
         if let Some(live) = entry.live_mut() {
             live.waiting_inputs.clear();
-            live.wait_outcome.send_replace(Some(Ok(exit.clone())));
+            let outcome = Some(Ok(Box::new(exit.clone())));
+            live.watched
+                .send_modify(|watched| watched.outcome = outcome);
         }
         self.set_run_state(pid, RunState::Ended);
         let row = self.row(pid)?;
@@ -78,8 +80,7 @@ impl ProcessTable {
         entry.children_start_stopped = false;
         let name = entry.name().cloned();
         if let Some(live) = entry.live_mut() {
-            live.view.send_replace(None);
-            live.wait_outcome.send_replace(None);
+            live.watched.send_replace(Watched::default());
         }
         if let Some(name) = name {
             self.names.insert(name, pid);

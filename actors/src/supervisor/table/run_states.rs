@@ -8,7 +8,7 @@ use ractor::{ActorId, ActorRef};
 use super::{ProcessTable, is_in_wake_queue};
 use crate::process::ProcessMessage;
 use crate::supervisor::HandleReply;
-use crate::supervisor::entry::{ProcessEntry, RunState};
+use crate::supervisor::entry::{ProcessEntry, RunState, Watched};
 
 impl ProcessTable {
     /// Changes the run state of a process. A process that runs or is being loaded gets live state.
@@ -97,8 +97,10 @@ impl ProcessTable {
             .filter(|entry| entry.run_state != RunState::Ended)?;
         let live = entry.live_or_create(inbox_capacity);
         live.waiting_inputs.clear();
-        live.view.send_replace(None);
-        live.wait_outcome.send_replace(Some(Err(reason.into())));
+        live.watched.send_replace(Watched {
+            outcome: Some(Err(reason.into())),
+            view: None,
+        });
         self.set_run_state(pid, RunState::Held);
         // What the process reported last may not be durable.
         self.set_waiting(pid, Waiting::Unknown);
@@ -126,8 +128,9 @@ impl ProcessTable {
             .is_some_and(|run_state| run_state != RunState::Ended)
         {
             self.set_run_state(pid, RunState::Loading);
-            self.live_mut(pid)
-                .map(|live| live.wait_outcome.send_replace(None));
+            if let Some(live) = self.live_mut(pid) {
+                live.watched.send_modify(|watched| watched.outcome = None);
+            }
         }
     }
 

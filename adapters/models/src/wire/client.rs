@@ -94,7 +94,8 @@ impl<C: Codec> Client<C> {
         let purpose = Purpose::Reply(self.delivery);
         let path = self.codec.path(request, purpose)?;
         let path = path.ok_or_else(|| invalid("this format has no replies"))?;
-        let (exchange, response) = self.send(&path, request, purpose).await?;
+        // Boxed, so that a stream that stays open does not keep the room of what came before it.
+        let (exchange, response) = Box::pin(self.send(&path, request, purpose)).await?;
         self.read_reply(&exchange, response, deltas)
             .await
             .map_err(|error| exchange.explain(error))
@@ -107,7 +108,7 @@ impl<C: Codec> Client<C> {
         deltas: &(dyn Fn(Delta) + Send + Sync),
     ) -> Result<Reply, ModelError> {
         if !response.status().is_success() {
-            return Err(self.read_failure(response).await);
+            return Err(Box::pin(self.read_failure(response)).await);
         }
         let framing = Framing::of_headers(response.headers());
         let body_stream = limit_size(response, self.reply_cap_bytes);
@@ -282,7 +283,8 @@ impl<C: Codec> Model for Client<C> {
             let reply = reply.map_err(|error| self.without_secrets(error))?;
             let reply = call_ids::with_unique_ids(&self.codec, &request, reply);
             let reply = without_placeholder_nulls(&request, reply);
-            Ok(self.with_files(reply).await)
+            // Boxed like the sending of the request: a stream needs no room for what follows it.
+            Ok(Box::pin(self.with_files(reply)).await)
         }
         .boxed()
     }

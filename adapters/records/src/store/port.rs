@@ -157,6 +157,9 @@ impl<L: RecordLog> Store for RecordStore<L> {
 
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         self.check_owner(owner)?;
+        // A commit that runs has perhaps named its contents before this mark pins any, and its
+        // records may be written after the inventory is taken. The lock waits for its end.
+        let _no_commit = self.cache();
         Ok(self.pins.begin())
     }
 

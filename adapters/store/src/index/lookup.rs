@@ -10,9 +10,6 @@ impl Index {
     /// Whether the log is known to contain a content. `false` may be wrong, which costs the space
     /// of a second copy.
     pub(crate) fn has_readable_content(&self, hash: Hash) -> bool {
-        if self.pending.adds_content(hash) {
-            return true;
-        }
         let entry = self.content_entry(hash).ok().flatten();
         entry.is_some_and(|entry| entry.count > 0)
     }
@@ -20,7 +17,7 @@ impl Index {
     /// Whether the log is known to contain a content, or to have contained it before it was lost. A
     /// `false` may be wrong.
     pub(crate) fn has_content_entry(&self, hash: Hash) -> bool {
-        self.pending.adds_content(hash) || matches!(self.content_entry(hash), Ok(Some(_)))
+        matches!(self.content_entry(hash), Ok(Some(_)))
     }
 
     /// The entry of a content, or of the record that declares it lost (with a count of 0); `None`

@@ -1,6 +1,6 @@
 //! Keys of the index, and batches of changes to it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
@@ -15,7 +15,6 @@ pub(crate) struct IndexChanges {
     pub(super) batch: Batch,
     /// The latest version of each entry, which is encrypted when the changes are applied.
     pub(super) entries: BTreeMap<[u8; 9], Vec<u8>>,
-    contents: HashSet<Hash>,
     records: usize,
 }
 
@@ -28,11 +27,6 @@ impl IndexChanges {
     /// Whether the index can be queried before these changes are applied: they remove nothing.
     pub(crate) fn can_stay_pending(&self) -> bool {
         !self.batch.has_removals()
-    }
-
-    /// Whether the changes add this content.
-    pub(crate) fn adds_content(&self, hash: Hash) -> bool {
-        self.contents.contains(&hash)
     }
 
     /// Adds a record of facts.
@@ -60,13 +54,11 @@ impl IndexChanges {
     /// Adds a content.
     pub(crate) fn put_content(&mut self, hash: Hash, at: Location, key: &StoreKey) {
         self.put_location(&content_key(hash), at, 1, key);
-        self.contents.insert(hash);
     }
 
     /// Adds the record that declares a content lost.
     pub(crate) fn put_lost_content(&mut self, hash: Hash, at: Location, key: &StoreKey) {
         self.put_location(&content_key(hash), at, 0, key);
-        self.contents.remove(&hash);
     }
 
     /// Removes an image of a process.

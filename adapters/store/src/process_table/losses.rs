@@ -114,7 +114,9 @@ impl ProcessTable {
     }
 
     /// The commit in which the last process of a tree ended, after which the tree's temporary files
-    /// no longer change; `None` if a process has not ended, or may be lost. Costs a pass over the
+    /// no longer change; `None` if a process has not ended, or may be lost. A lost range after that
+    /// commit may hold a record that opened a process again. As for a journal, reading does not fail
+    /// for that: `check_end` does, before such a process could change a file. Costs a pass over the
     /// table.
     pub(crate) fn end_of_tree(&self, root: Pid) -> Option<CommitNumber> {
         let mut tree = BTreeSet::from([root]);

@@ -822,3 +822,29 @@ fn random_operations_have_the_same_answers_with_and_without_sweeps() {
     }
     assert!(freed > 20, "sweeps freed {freed} segments only");
 }
+
+/// A file is in the way of the index's folder, so that the index is in memory.
+#[test]
+fn a_freed_content_can_be_committed_again_with_an_index_in_memory() {
+    let folder = tempdir();
+    let index = folder.path().join("index");
+    drop(open(folder.path()));
+    fs::remove_dir_all(&index).unwrap();
+    fs::write(&index, "in the way").unwrap();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    sweep(&store, owner, &keep_only(&[&contents[3]]));
+    assert_eq!(held(&store, &contents), [&contents[3]]);
+
+    let freed = &contents[0];
+    let reference = WriteOp::ContentReferenced { hash: hash(freed) };
+    let refused = store.commit(owner, Batch::durable(&[reference], NOW_MS));
+    assert!(
+        matches!(refused, Err(StoreError::UnknownContent(_))),
+        "{refused:?}"
+    );
+    commit(&store, owner, &[content(freed)]);
+    assert_eq!(held(&store, &contents), [freed, &contents[3]]);
+    assert_eq!(fs::read(&index).unwrap(), b"in the way");
+}

@@ -185,7 +185,7 @@ impl Draft {
         if self.state.budget.share(call, index).is_some() {
             self.charge_wait(exit.ran_ms);
         }
-        self.return_share(call, index, exit.spent);
+        self.return_share(call, index, exit.spent.as_deref().copied());
         // A background child, or one that was opened again, is reported by a message. The call of
         // any other child is answered below.
         if self.state.runs_in_background_at(call, index) {
