@@ -260,6 +260,15 @@ pub enum StartError {
         /// The length of the input.
         chars: usize,
     },
+    /// The kernel has used up the numbers that it may give to processes.
+    #[error(
+        "the process cannot start: no pid is left, since this kernel numbers processes up to {last}. \
+         Open the store with a wider range of pids"
+    )]
+    NoPidLeft {
+        /// The last pid of the range.
+        last: Pid,
+    },
     /// A part of the input of a process that starts later is not text.
     #[error(
         "the process cannot start: part {part} of its input is not UTF-8 text, and an input that \
@@ -312,6 +321,31 @@ pub enum StoreFailure {
     /// A process cannot be rebuilt from its journal.
     #[error("{0}")]
     Load(Arc<LoadError>),
+    /// The range of pids is empty, or holds what no pid can be.
+    #[error(
+        "a kernel cannot number its processes from {first} to {last}: valid are 1 to {}, the first \
+         pid not above the last",
+        Pid::MAX
+    )]
+    PidRange {
+        /// The first pid.
+        first: Pid,
+        /// The last pid.
+        last: Pid,
+    },
+    /// The store has assigned a pid outside of the range of the kernel. Nothing was changed.
+    #[error(
+        "the store holds process {pid}, or held it, and this kernel numbers its processes from \
+         {first} to {last}: open the store with the range that it was made with"
+    )]
+    PidOutOfRange {
+        /// The process.
+        pid: Pid,
+        /// The first pid of the range.
+        first: Pid,
+        /// The last pid of the range.
+        last: Pid,
+    },
     /// The kernel was built without a store.
     #[error("this kernel has no store: build it with `.store(…)`")]
     NoStore,

@@ -40,6 +40,7 @@ mod large;
 mod messages;
 mod pausing;
 mod permits;
+mod pids;
 mod processes;
 mod providers;
 mod quota;

@@ -1,6 +1,7 @@
 //! Configures and starts a kernel.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ use crate::ports::{
 use crate::read_pool::ReadPool;
 use crate::server_questions::{AnsweringClient, ServerQuestions};
 use crate::store_handle::{StoreHandle, StoreSlot};
-use crate::supervisor::{ProcessTable, RunMessage, SupervisorActor};
+use crate::supervisor::{PidCounter, ProcessTable, RunMessage, SupervisorActor};
 use crate::temp_files::TempFilesActor;
 use dormouse_kernel::syscall;
 
@@ -51,6 +52,7 @@ pub struct KernelBuilder {
     durability: Durability,
     resident_bytes: Option<u64>,
     limits: Limits,
+    pids: RangeInclusive<Pid>,
     recovery: Recovery,
     attendance: Attendance,
     /// How long a question of a tool server waits; `None` if servers cannot ask.
@@ -84,6 +86,7 @@ impl Default for KernelBuilder {
             durability: Durability::default(),
             resident_bytes: None,
             limits,
+            pids: Pid(1)..=Pid::MAX,
             recovery: Recovery::default(),
             attendance: Attendance::Attended,
             server_questions: None,
@@ -190,6 +193,15 @@ impl KernelBuilder {
         self
     }
 
+    /// The pids that the processes of this kernel get, in order; by default all from 1 to
+    /// [`Pid::MAX`]. Kernels whose ranges do not overlap have no pid in common. A store is always
+    /// opened with the range that it was made with. Other ids, such as those of checkpoints, count
+    /// from 1 in each store.
+    pub fn pids(mut self, range: RangeInclusive<Pid>) -> Self {
+        self.pids = range;
+        self
+    }
+
     /// The number of inputs that can wait for one process; the default is 256. Further inputs fail
     /// with [`ProcessError::Busy`](crate::ProcessError::Busy).
     pub fn inbox_capacity(mut self, inputs: usize) -> Self {
@@ -275,7 +287,9 @@ impl KernelBuilder {
     ///
     /// # Errors
     /// [`StoreFailure::Store`](crate::StoreFailure::Store) if the store cannot be claimed or
-    /// read; [`NameError::ReservedTool`](crate::NameError::ReservedTool).
+    /// read; [`StoreFailure::PidRange`](crate::StoreFailure::PidRange),
+    /// [`StoreFailure::PidOutOfRange`](crate::StoreFailure::PidOutOfRange);
+    /// [`NameError::ReservedTool`](crate::NameError::ReservedTool).
     pub async fn build(mut self) -> Result<Kernel, KernelError> {
         for (name, tool) in file_tools(&self.host) {
             self.tools.entry(name.to_owned()).or_insert(tool);
@@ -387,7 +401,9 @@ impl KernelBuilder {
     async fn claim_store(&self) -> Result<ClaimedStore, KernelError> {
         let inbox_capacity = self.limits.inbox_capacity;
         let Some(store) = self.store.clone() else {
-            let table = ProcessTable::new(ProcessListing::default(), inbox_capacity);
+            let listing = ProcessListing::default();
+            let pids = PidCounter::new(&self.pids, &listing)?;
+            let table = ProcessTable::new(listing, pids, inbox_capacity);
             return Ok(ClaimedStore {
                 store: None,
                 table,
@@ -399,6 +415,7 @@ impl KernelBuilder {
             });
         };
         let recovery = self.recovery.clone();
+        let range = self.pids.clone();
         let claim = move || -> Result<ClaimedStore, KernelError> {
             // First, since an earlier owner can commit until then.
             let owner = match store.claim() {
@@ -406,6 +423,7 @@ impl KernelBuilder {
                 claimed => Some(claimed?),
             };
             let listing = store.processes()?;
+            let pids = PidCounter::new(&range, &listing)?;
             let last_checkpoint_id = store.last_checkpoint()?;
             let labels = Labels::read(&*store)?;
             listing.losses.iter().for_each(
@@ -420,7 +438,7 @@ impl KernelBuilder {
             let owner = owner.unwrap_or(OwnerToken(0));
             let losses = listing.losses.clone();
             let acknowledged_losses = listing.acknowledged_losses.clone();
-            let table = ProcessTable::new(listing, inbox_capacity);
+            let table = ProcessTable::new(listing, pids, inbox_capacity);
             Ok(ClaimedStore {
                 store: Some((store, owner)),
                 table,

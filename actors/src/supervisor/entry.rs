@@ -19,7 +19,7 @@ use crate::supervisor::HandleReply;
 
 /// A process in the table.
 pub(super) struct ProcessEntry {
-    /// The pid of the parent; 0 for a process without a parent. Pids count from 1.
+    /// The pid of the parent; 0 for a process without a parent, since no process has that pid.
     parent: u64,
     program: Arc<str>,
     optional_fields: Option<Box<OptionalFields>>,

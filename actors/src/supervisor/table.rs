@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use super::entry::{LiveState, ProcessEntry, RunState, WaitOutcome, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
+use super::pids::PidCounter;
 use super::wake_times::WakeQueue;
 use crate::error::{KernelError, NotFound, ProcessError};
 use crate::event::ProcessView;
@@ -29,7 +30,7 @@ use crate::supervisor::HandleReply;
 
 /// The process table.
 pub(crate) struct ProcessTable {
-    next_pid: u64,
+    pub(super) pids: PidCounter,
     inbox_capacity: usize,
     entries: PidMap<ProcessEntry>,
     actors: HashMap<ActorId, Pid>,
@@ -92,12 +93,12 @@ pub(crate) enum ListFilter {
 impl ProcessTable {
     /// The table of the processes that a store lists. Costs a pass over the list.
     pub(crate) fn new(
-        ProcessListing { rows, last_pid, .. }: ProcessListing,
+        ProcessListing { rows, .. }: ProcessListing,
+        pids: PidCounter,
         inbox_capacity: usize,
     ) -> Self {
-        let next_pid = last_pid + 1;
         let mut table = Self {
-            next_pid,
+            pids,
             inbox_capacity,
             entries: PidMap::default(),
             actors: HashMap::new(),
@@ -142,22 +143,6 @@ impl ProcessTable {
                 entry.is_kill_pending = true;
             }
         }
-    }
-
-    pub(super) fn next_pid(&mut self) -> Pid {
-        let pid = Pid(self.next_pid);
-        self.next_pid += 1;
-        pid
-    }
-
-    /// Makes all further pids greater than `last`.
-    pub(super) fn raise_next_pid_above(&mut self, last: Pid) {
-        self.next_pid = self.next_pid.max(last.0 + 1);
-    }
-
-    /// The highest pid that was assigned; 0 if there is none.
-    pub(super) fn last_pid(&self) -> Pid {
-        Pid(self.next_pid - 1)
     }
 
     /// Adds a process whose birth record is not durable yet.
@@ -759,7 +744,12 @@ pub(super) mod tests {
             last_pid,
             ..ProcessListing::default()
         };
-        ProcessTable::new(listing, 1)
+        new_table(listing)
+    }
+
+    fn new_table(listing: ProcessListing) -> ProcessTable {
+        let pids = PidCounter::new(&(Pid(1)..=Pid::MAX), &listing).unwrap();
+        ProcessTable::new(listing, pids, 1)
     }
 
     #[test]
@@ -806,7 +796,7 @@ pub(super) mod tests {
             last_pid: 2,
             ..ProcessListing::default()
         };
-        let mut table = ProcessTable::new(listing, 1);
+        let mut table = new_table(listing);
         let held = table.status(Pid(2)).unwrap();
         table.set_run_state(Pid(2), RunState::Hibernated { rest });
         let listed = table.list(ListFilter::After(Some(Pid(1)), 1));
@@ -849,7 +839,7 @@ pub(super) mod tests {
             exit: Some(Exit::new(ExitStatus::Done, "")),
             ..ProcessRow::started(Pid(2), "p")
         };
-        let mut table = ProcessTable::new(ProcessListing::default(), 1);
+        let mut table = new_table(ProcessListing::default());
         table.insert(ended, RunState::Ended);
         assert_eq!(table.status(Pid(2)), Some("done"));
     }
