@@ -91,7 +91,7 @@ pub mod derive {
 #[doc(inline)]
 pub use dormouse_actors::{
     DescriptorView, Durability, Event, ExportFailure, Fact, HeldCall, KernelError, LoadError,
-    NameError, NotFound, ProcessError, ProcessView, RaceError, ServerQuestion, ServerQuestionError,
+    ModelPermits, NameError, NotFound, ProcessError, ProcessView, RaceError, ServerQuestion, ServerQuestionError,
     StartError, StoreFailure, WantedAnswer, garbage, ports,
 };
 #[doc(inline)]

@@ -24,7 +24,7 @@ use crate::content_cache::ContentCache;
 use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
 use crate::labels::Labels;
-use crate::permits::PermitQueues;
+use crate::permits::ModelPermits;
 use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolError, ToolServers};
 use crate::process::tool_call::ToolRun;
 use crate::read_pool::ReadPool;
@@ -62,7 +62,7 @@ pub(crate) struct KernelContext {
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
     /// The budgets of labels, and what was used of them.
     pub(crate) labels: Arc<Labels>,
-    pub(crate) model_permits: PermitQueues,
+    pub(crate) model_permits: Arc<ModelPermits>,
     pub(crate) limits: Limits,
     /// The inventory of the last garbage collection. A running collection holds the lock.
     pub(crate) gc_inventory: Arc<tokio::sync::Mutex<Inventory>>,

@@ -48,5 +48,6 @@ pub use event::{DescriptorView, Event, Fact, ProcessView};
 pub use export::ExportSummary;
 pub use held_call::HeldCall;
 pub use import::{read_export, scan_export};
+pub use permits::ModelPermits;
 pub use recovery::LoadError;
 pub use server_questions::{ServerQuestion, ServerQuestionError, WantedAnswer};

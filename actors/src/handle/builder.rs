@@ -23,7 +23,7 @@ use crate::durability::Durability;
 use crate::environment;
 use crate::error::{KernelError, NameError};
 use crate::labels::Labels;
-use crate::permits::{CallLimits, PermitQueues};
+use crate::permits::{CallLimits, ModelPermits};
 use crate::ports::{
     Host, Model, NoHost, OwnerToken, ProcessListing, Provider, Store, StoreError, Tool, ToolServers,
 };
@@ -49,6 +49,8 @@ pub struct KernelBuilder {
     host: Arc<dyn Host>,
     prices: BTreeMap<String, Price>,
     model_calls: CallLimits,
+    /// Permits that other kernels share, in place of `model_calls`.
+    shared_permits: Option<Arc<ModelPermits>>,
     durability: Durability,
     resident_bytes: Option<u64>,
     limits: Limits,
@@ -83,6 +85,7 @@ impl Default for KernelBuilder {
                 default: 16,
                 by_provider: BTreeMap::new(),
             },
+            shared_permits: None,
             durability: Durability::default(),
             resident_bytes: None,
             limits,
@@ -190,6 +193,15 @@ impl KernelBuilder {
         self.model_calls
             .by_provider
             .insert(provider.into(), max_concurrent.max(1));
+        self
+    }
+
+    /// Permits for model calls that this kernel shares with others of the same program, in place of
+    /// those of [`model_calls`](Self::model_calls) and [`provider_calls`](Self::provider_calls). The
+    /// trees of all these kernels take turns, so the kernels have different [pids](Self::pids). They
+    /// run on one tokio runtime.
+    pub fn model_permits(mut self, permits: Arc<ModelPermits>) -> Self {
+        self.shared_permits = Some(permits);
         self
     }
 
@@ -323,6 +335,10 @@ impl KernelBuilder {
             None => (None, None),
         };
         let has_store = handle.is_some();
+        let model_permits = self.shared_permits.unwrap_or_else(|| {
+            let limits = self.model_calls;
+            Arc::new(ModelPermits::with_limits(limits))
+        });
         let store = Arc::new(StoreSlot::new(handle));
         let content_cache = Arc::new(ContentCache::new(store.clone(), self.resident_bytes));
         let spawned = CheckpointActor::spawn(
@@ -378,7 +394,7 @@ impl KernelBuilder {
             temp_files,
             events: RwLock::new(Some(events)),
             labels,
-            model_permits: PermitQueues::new(self.model_calls),
+            model_permits,
             limits: self.limits,
             gc_inventory: Arc::default(),
             checkpoints_in_use: Arc::default(),
