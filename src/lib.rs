@@ -90,9 +90,9 @@ pub mod derive {
 
 #[doc(inline)]
 pub use dormouse_actors::{
-    DescriptorView, Durability, Event, ExportFailure, Fact, HeldCall, KernelError, LoadError,
-    ModelPermits, NameError, NotFound, ProcessError, ProcessView, RaceError, ServerQuestion,
-    ServerQuestionError, StartError, StoreFailure, WantedAnswer, garbage, ports,
+    CloseReason, DescriptorView, Durability, Event, ExportFailure, Fact, HeldCall, KernelError,
+    LoadError, ModelPermits, NameError, NotFound, ProcessError, ProcessView, RaceError,
+    ServerQuestion, ServerQuestionError, StartError, StoreFailure, WantedAnswer, garbage, ports,
 };
 #[doc(inline)]
 pub use dormouse_content as content;

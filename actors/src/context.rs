@@ -24,6 +24,7 @@ use crate::content_cache::ContentCache;
 use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
 use crate::labels::Labels;
+use crate::ownership::{CloseReason, Ownership};
 use crate::permits::ModelPermits;
 use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolError, ToolServers};
 use crate::process::tool_call::ToolRun;
@@ -64,6 +65,8 @@ pub(crate) struct KernelContext {
     pub(crate) labels: Arc<Labels>,
     pub(crate) model_permits: Arc<ModelPermits>,
     pub(crate) limits: Limits,
+    /// Whether the kernel may still act.
+    pub(crate) ownership: Arc<Ownership>,
     /// The inventory of the last garbage collection. A running collection holds the lock.
     pub(crate) gc_inventory: Arc<tokio::sync::Mutex<Inventory>>,
     /// Checkpoints that no garbage collection may delete.
@@ -172,6 +175,21 @@ impl KernelContext {
         self.store.is_open()
     }
 
+    /// Checks that the kernel may begin something outside of itself.
+    ///
+    /// # Errors
+    /// [`KernelError::LeaseLost`], [`StoreFailure::NotDurable`] or [`KernelError::Closed`], as the
+    /// kernel closed.
+    pub(crate) fn check_may_act(&self) -> Result<(), KernelError> {
+        match self.ownership.may_act() {
+            true => Ok(()),
+            false => Err(self
+                .ownership
+                .close_reason()
+                .map_or(KernelError::Closed, KernelError::from)),
+        }
+    }
+
     /// Commits the queue of the checkpoint actor and releases the store.
     ///
     /// # Errors
@@ -194,6 +212,7 @@ impl KernelContext {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
         );
+        self.ownership.close(CloseReason::ShutDown);
         close_result
     }
 

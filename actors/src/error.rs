@@ -14,6 +14,7 @@ use tokio::task::JoinError;
 
 use crate::checkpoint::CommitError;
 use crate::handle::{JudgeError, Loser};
+use crate::ownership::CloseReason;
 use crate::ports::StoreError;
 use crate::process::tool_call::panic_text;
 use crate::recovery::LoadError;
@@ -60,6 +61,9 @@ pub enum KernelError {
     /// The kernel is shutting down.
     #[error("the kernel is shutting down")]
     Closed,
+    /// The kernel has lost its lease on the store.
+    #[error("{}", CloseReason::LeaseLost)]
+    LeaseLost,
     /// A task of the kernel panicked, which is a defect of the kernel or of a port. Nothing that was
     /// acknowledged before is undone.
     #[error("the kernel failed internally: {0}")]
@@ -386,7 +390,20 @@ impl From<LoadError> for KernelError {
 
 impl From<CommitError> for KernelError {
     fn from(error: CommitError) -> Self {
-        StoreFailure::NotDurable(error.to_string()).into()
+        match error {
+            CommitError::LeaseLost => Self::LeaseLost,
+            error => StoreFailure::NotDurable(error.to_string()).into(),
+        }
+    }
+}
+
+impl From<CloseReason> for KernelError {
+    fn from(reason: CloseReason) -> Self {
+        match reason {
+            CloseReason::ShutDown => Self::Closed,
+            CloseReason::LeaseLost => Self::LeaseLost,
+            CloseReason::Store(error) => StoreFailure::NotDurable(error.to_string()).into(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod garbage_collection;
 pub mod history;
 pub mod host;
+mod lease;
 pub mod model;
 pub mod server_protocol;
 mod servers;
@@ -19,6 +20,7 @@ pub use garbage_collection::{
 };
 pub use history::{CommittedFacts, History, LostHistory};
 pub use host::{Host, HostError, NoHost, ServerChild};
+pub use lease::Lease;
 pub use model::{Model, Provider, ProviderRequest};
 pub use server_protocol::{ServerAnswer, ServerClient, ServerRequestError};
 pub use servers::{OffersTo, ToolServers};

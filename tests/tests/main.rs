@@ -38,6 +38,7 @@ mod hostile;
 mod labels;
 mod large;
 mod messages;
+mod ownership;
 mod pausing;
 mod permits;
 mod pids;

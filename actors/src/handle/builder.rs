@@ -23,9 +23,11 @@ use crate::durability::Durability;
 use crate::environment;
 use crate::error::{KernelError, NameError};
 use crate::labels::Labels;
+use crate::ownership::{self, Ownership};
 use crate::permits::{CallLimits, ModelPermits};
 use crate::ports::{
-    Host, Model, NoHost, OwnerToken, ProcessListing, Provider, Store, StoreError, Tool, ToolServers,
+    Host, Lease, Model, NoHost, OwnerToken, ProcessListing, Provider, Store, StoreError, Tool,
+    ToolServers,
 };
 use crate::read_pool::ReadPool;
 use crate::server_questions::{AnsweringClient, ServerQuestions};
@@ -48,6 +50,7 @@ pub struct KernelBuilder {
     servers: Option<Arc<dyn ToolServers>>,
     host: Arc<dyn Host>,
     prices: BTreeMap<String, Price>,
+    lease: Option<Arc<dyn Lease>>,
     model_calls: CallLimits,
     /// Permits that other kernels share, in place of `model_calls`.
     shared_permits: Option<Arc<ModelPermits>>,
@@ -81,6 +84,7 @@ impl Default for KernelBuilder {
             servers: None,
             host: Arc::new(NoHost),
             prices: BTreeMap::new(),
+            lease: None,
             model_calls: CallLimits {
                 default: 16,
                 by_provider: BTreeMap::new(),
@@ -193,6 +197,16 @@ impl KernelBuilder {
         self.model_calls
             .by_provider
             .insert(provider.into(), max_concurrent.max(1));
+        self
+    }
+
+    /// The lease on the store, for a kernel that another one may replace: before each effect and each
+    /// commit, and twice a second, the kernel looks whether the lease is held. When it is lost, the
+    /// kernel closes at once ([`Kernel::closed`](super::Kernel::closed)): calls are cancelled and
+    /// commands ended, nothing begins and nothing is committed any more. A kernel without a lease
+    /// closes when the store refuses a commit because of a newer owner.
+    pub fn lease(mut self, lease: impl Lease) -> Self {
+        self.lease = Some(Arc::new(lease));
         self
     }
 
@@ -322,6 +336,7 @@ impl KernelBuilder {
             acknowledged_losses,
         } = self.claim_store().await?;
         let labels = Arc::new(labels);
+        let ownership = Arc::new(Ownership::new(self.lease));
         let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, handle) = match claimed {
             Some((store, owner)) => {
@@ -349,6 +364,7 @@ impl KernelBuilder {
                 last_checkpoint_id,
                 content_cache.clone(),
                 labels.clone(),
+                ownership.clone(),
                 self.durability,
             ),
         )
@@ -396,6 +412,7 @@ impl KernelBuilder {
             labels,
             model_permits,
             limits: self.limits,
+            ownership: ownership.clone(),
             gc_inventory: Arc::default(),
             checkpoints_in_use: Arc::default(),
             read_pool: ReadPool::new(),
@@ -407,6 +424,12 @@ impl KernelBuilder {
         supervisor
             .cast(RunMessage::Recover { pids: resumed_pids }.into())
             .map_err(|_| KernelError::Closed)?;
+        let servers = context.servers.clone();
+        tokio::spawn(ownership::stop_when_closed(
+            ownership,
+            supervisor.clone(),
+            servers,
+        ));
         Ok(Kernel {
             context,
             supervisor,

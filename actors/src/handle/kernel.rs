@@ -25,6 +25,7 @@ use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
 use crate::event::ProcessView;
 use crate::held_call::HeldCall;
+use crate::ownership::CloseReason;
 use crate::ports::Store;
 use crate::recovery::{self, LoadPurpose, Loaded};
 use crate::supervisor::{
@@ -306,6 +307,15 @@ impl Kernel {
     #[must_use]
     pub fn events(&self) -> Events {
         Events::new(self.context.subscribe(), None)
+    }
+
+    /// Resolves when the kernel stops for good, with the reason: it was shut down, its
+    /// [lease](KernelBuilder::lease) is lost, or the store takes no more of its commits. In the last
+    /// two cases no process runs any more, calls and commands were ended or are just being ended, and
+    /// the table can still be read; what remains is to [shut down](Self::shutdown). Each future
+    /// resolves, however many there are.
+    pub fn closed(&self) -> impl Future<Output = CloseReason> + Send + use<> {
+        self.context.ownership.closed()
     }
 
     /// Stops all actors, commits all queued records, and releases the store. Work in progress
