@@ -26,7 +26,9 @@ use crate::event::Event;
 use crate::labels::Labels;
 use crate::ownership::{CloseReason, Ownership};
 use crate::permits::ModelPermits;
-use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolError, ToolServers};
+use crate::ports::{
+    Host, Model, Peers, Provider, ProviderRequest, Store, Tool, ToolError, ToolServers,
+};
 use crate::process::tool_call::ToolRun;
 use crate::read_pool::ReadPool;
 use crate::recovery::ProgramCache;
@@ -54,6 +56,8 @@ pub(crate) struct KernelContext {
     /// If the host answers questions of tool servers: what these servers see as their client.
     pub(crate) server_questions: Option<Arc<AnsweringClient>>,
     pub(crate) host: Arc<dyn Host>,
+    /// Other kernels, whose processes can be written to.
+    pub(crate) peers: Option<Arc<dyn Peers>>,
     /// What the machine knows of this kernel: its tools, prices and environment.
     pub(crate) host_context: Arc<HostContext>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,

@@ -6,6 +6,7 @@ pub mod history;
 pub mod host;
 mod lease;
 pub mod model;
+mod peers;
 pub mod server_protocol;
 mod servers;
 pub mod store;
@@ -22,6 +23,7 @@ pub use history::{CommittedFacts, History, LostHistory};
 pub use host::{Host, HostError, NoHost, ServerChild};
 pub use lease::Lease;
 pub use model::{Model, Provider, ProviderRequest};
+pub use peers::{PeerError, Peers};
 pub use server_protocol::{ServerAnswer, ServerClient, ServerRequestError};
 pub use servers::{OffersTo, ToolServers};
 pub use store::{

@@ -20,6 +20,7 @@ mod local_ids;
 mod lookup;
 mod mail;
 mod pausing;
+mod peers;
 mod pids;
 mod recovery_queue;
 mod reopening;

@@ -40,6 +40,7 @@ mod large;
 mod messages;
 mod ownership;
 mod pausing;
+mod peers;
 mod permits;
 mod pids;
 mod processes;

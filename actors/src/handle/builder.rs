@@ -26,8 +26,8 @@ use crate::labels::Labels;
 use crate::ownership::{self, Ownership};
 use crate::permits::{CallLimits, ModelPermits};
 use crate::ports::{
-    Host, Lease, Model, NoHost, OwnerToken, ProcessListing, Provider, Store, StoreError, Tool,
-    ToolServers,
+    Host, Lease, Model, NoHost, OwnerToken, Peers, ProcessListing, Provider, Store, StoreError,
+    Tool, ToolServers,
 };
 use crate::read_pool::ReadPool;
 use crate::server_questions::{AnsweringClient, ServerQuestions};
@@ -49,6 +49,7 @@ pub struct KernelBuilder {
     tools: BTreeMap<String, Arc<dyn Tool>>,
     servers: Option<Arc<dyn ToolServers>>,
     host: Arc<dyn Host>,
+    peers: Option<Arc<dyn Peers>>,
     prices: BTreeMap<String, Price>,
     lease: Option<Arc<dyn Lease>>,
     model_calls: CallLimits,
@@ -83,6 +84,7 @@ impl Default for KernelBuilder {
             tools: BTreeMap::new(),
             servers: None,
             host: Arc::new(NoHost),
+            peers: None,
             prices: BTreeMap::new(),
             lease: None,
             model_calls: CallLimits {
@@ -197,6 +199,14 @@ impl KernelBuilder {
         self.model_calls
             .by_provider
             .insert(provider.into(), max_concurrent.max(1));
+        self
+    }
+
+    /// Other kernels, whose processes can be written to by their pids, if the [reach](Self::reach) is
+    /// [`Reach::Everyone`] or the process is answered. Each message is delivered once
+    /// ([`Kernel::deliver`](super::Kernel::deliver)). Names, lists and signals are those of one kernel.
+    pub fn peers(mut self, peers: impl Peers) -> Self {
+        self.peers = Some(Arc::new(peers));
         self
     }
 
@@ -406,6 +416,7 @@ impl KernelBuilder {
             servers: self.servers,
             server_questions,
             host: self.host,
+            peers: self.peers,
             checkpoint,
             temp_files,
             events: RwLock::new(Some(events)),
