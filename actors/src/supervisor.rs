@@ -12,6 +12,7 @@ mod birth;
 mod branch;
 mod children;
 mod commit_failure;
+mod drain;
 mod entry;
 mod fork_release;
 mod hibernation;
@@ -40,6 +41,7 @@ pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };
+use self::drain::Drain;
 pub(crate) use self::entry::{WaitOutcome, child_slot};
 pub(crate) use self::hibernation::HibernationMessage;
 use self::labels::HeldByLabels;
@@ -115,6 +117,7 @@ pub(crate) struct Supervisor {
     /// Decisions of the host about processes that are being loaded.
     waiting_records: Vec<RecordRequest>,
     held_by_labels: HeldByLabels,
+    drain: Option<Drain>,
 }
 
 impl Actor for SupervisorActor {
@@ -140,6 +143,7 @@ impl Actor for SupervisorActor {
             reopenings: PendingReopenings::new(),
             waiting_records: Vec::new(),
             held_by_labels: HeldByLabels::default(),
+            drain: None,
         })
     }
 

@@ -17,6 +17,7 @@ mod conversations;
 mod correspondence;
 mod damaged_birth;
 mod descriptors;
+mod draining;
 mod durability;
 mod durability_settings;
 mod environment;

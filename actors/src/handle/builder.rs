@@ -1,5 +1,7 @@
 //! Configures and starts a kernel.
 
+mod claim;
+
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, RwLock, Weak};
@@ -13,6 +15,7 @@ use dormouse_proto::mail::Reach;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
 
+use self::claim::ClaimedStore;
 use super::file_tools::file_tools;
 use super::kernel::Kernel;
 use super::recovery::Recovery;
@@ -22,17 +25,15 @@ use crate::context::{KernelContext, Limits};
 use crate::durability::Durability;
 use crate::environment;
 use crate::error::{KernelError, NameError};
-use crate::labels::Labels;
 use crate::ownership::{self, Ownership};
 use crate::permits::{CallLimits, ModelPermits};
 use crate::ports::{
-    Host, Lease, Model, NoHost, OwnerToken, Peers, ProcessListing, Provider, Store, StoreError,
-    Tool, ToolServers,
+    Host, Lease, Model, NoHost, Peers, Provider, Store, Tool, ToolServers,
 };
 use crate::read_pool::ReadPool;
 use crate::server_questions::{AnsweringClient, ServerQuestions};
 use crate::store_handle::{StoreHandle, StoreSlot};
-use crate::supervisor::{PidCounter, ProcessTable, RunMessage, SupervisorActor};
+use crate::supervisor::{RunMessage, SupervisorActor};
 use crate::temp_files::TempFilesActor;
 use dormouse_kernel::syscall;
 
@@ -446,77 +447,6 @@ impl KernelBuilder {
             supervisor,
         })
     }
-
-    /// Claims the store and reads its process table.
-    async fn claim_store(&self) -> Result<ClaimedStore, KernelError> {
-        let inbox_capacity = self.limits.inbox_capacity;
-        let Some(store) = self.store.clone() else {
-            let listing = ProcessListing::default();
-            let pids = PidCounter::new(&self.pids, &listing)?;
-            let table = ProcessTable::new(listing, pids, inbox_capacity);
-            return Ok(ClaimedStore {
-                store: None,
-                table,
-                resumed_pids: Vec::new(),
-                last_checkpoint_id: 0,
-                labels: Labels::default(),
-                losses: Vec::new(),
-                acknowledged_losses: Vec::new(),
-            });
-        };
-        let recovery = self.recovery.clone();
-        let range = self.pids.clone();
-        let claim = move || -> Result<ClaimedStore, KernelError> {
-            // First, since an earlier owner can commit until then.
-            let owner = match store.claim() {
-                Err(StoreError::ReadOnly { .. }) => None,
-                claimed => Some(claimed?),
-            };
-            let listing = store.processes()?;
-            let pids = PidCounter::new(&range, &listing)?;
-            let last_checkpoint_id = store.last_checkpoint()?;
-            let labels = Labels::read(&*store)?;
-            listing.losses.iter().for_each(
-                |lost| tracing::error!(%lost, "not all processes of the store can be listed"),
-            );
-            // On a read-only store the kernel only serves inspection: no process runs, and writes
-            // are refused.
-            let resumed_pids = match owner {
-                Some(_) => recovery.select_pids(&listing.rows),
-                None => Vec::new(),
-            };
-            let owner = owner.unwrap_or(OwnerToken(0));
-            let losses = listing.losses.clone();
-            let acknowledged_losses = listing.acknowledged_losses.clone();
-            let table = ProcessTable::new(listing, pids, inbox_capacity);
-            Ok(ClaimedStore {
-                store: Some((store, owner)),
-                table,
-                resumed_pids,
-                last_checkpoint_id,
-                labels,
-                losses,
-                acknowledged_losses,
-            })
-        };
-        tokio::task::spawn_blocking(claim).await?
-    }
-}
-
-/// The result of claiming the store, if there is one.
-struct ClaimedStore {
-    store: Option<(Arc<dyn Store>, OwnerToken)>,
-    table: ProcessTable,
-    /// The processes that run again.
-    resumed_pids: Vec<Pid>,
-    /// The highest number that a checkpoint ever had.
-    last_checkpoint_id: u64,
-    /// The budgets of labels.
-    labels: Labels,
-    /// Descriptions of the records that the store has lost.
-    losses: Vec<String>,
-    /// Losses that a repair has acknowledged.
-    acknowledged_losses: Vec<String>,
 }
 
 fn repeat_rules(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, RepeatRule> {
