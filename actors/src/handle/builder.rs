@@ -27,9 +27,7 @@ use crate::environment;
 use crate::error::{KernelError, NameError};
 use crate::ownership::{self, Ownership};
 use crate::permits::{CallLimits, ModelPermits};
-use crate::ports::{
-    Host, Lease, Model, NoHost, Peers, Provider, Store, Tool, ToolServers,
-};
+use crate::ports::{Host, Lease, Model, NoHost, Peers, Provider, Store, Tool, ToolServers};
 use crate::read_pool::ReadPool;
 use crate::server_questions::{AnsweringClient, ServerQuestions};
 use crate::store_handle::{StoreHandle, StoreSlot};
