@@ -34,7 +34,7 @@ fn builder(
     });
     let act = FnTool::new("act", "Acts.", move |()| {
         runs.fetch_add(1, Ordering::SeqCst);
-        async { Ok::<_, String>("acted") }
+        async { Ok::<_, String>("acted".to_owned()) }
     });
     let builder = Kernel::open(store.clone()).model("m", requests.record(model));
     (builder.tool(act), ran)

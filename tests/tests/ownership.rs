@@ -75,7 +75,7 @@ async fn what_follows_from_a_commit_does_not_begin_after_the_lease_is_lost() {
         });
         let act = FnTool::new("act", "Acts.", move |()| {
             runs.fetch_add(1, Ordering::SeqCst);
-            async { Ok::<_, String>("done") }
+            async { Ok::<_, String>("done".to_owned()) }
         });
         let builder = Kernel::open(store).lease(held).model("m", model).tool(act);
         let kernel = builder.build().await.unwrap();
