@@ -227,7 +227,7 @@ async fn open(
         }) => {
             // A fork runs the program of its parent, and gets an equal part.
             let requested_budget = match origin {
-                Origin::Spawned { .. } => process.state.program().budget(),
+                Origin::Spawned { .. } | Origin::Judge { .. } => process.state.program().budget(),
                 _ => Budget::default(),
             };
             let child = Box::new(EndedChild {

@@ -2,15 +2,11 @@
 //! children have ended.
 //!
 //! A *fork* creates children that start with the conversation of their parent; a *spawn*
-//! (`spawn.rs`) creates a child with an empty conversation. An *exploration* (the tool `explore`)
-//! is a fork of speculative children (`speculation.rs`): a child that would act outside of itself
-//! ends instead, and its last message proposes the calls. The first child that is done and passes
-//! the *judge*, a schema, wins, and its last message is the answer. Without a judge, a child that
-//! is done ends the others.
+//! (`spawn.rs`) creates a child with an empty conversation. An *exploration* (`exploring.rs`) is a
+//! fork of speculative children, one of which wins.
 
 use std::sync::Arc;
 
-use dormouse_program::ValueSchema;
 use dormouse_proto::budget::{Budget, Ledger, Pausing};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
@@ -29,7 +25,7 @@ use super::arrival::Arrival;
 use super::decide::Draft;
 use super::evolve::{append_marker, tool_result_blocks};
 use super::read::ReadSubject;
-use super::speculation::{why_it_loses, with_speculation};
+use super::speculation::with_speculation;
 use super::{Child, Effect, Image, State};
 use crate::table::placement::{Placement, Placer};
 use crate::tool::{ProcessHandler, Refusal};
@@ -47,40 +43,7 @@ impl Draft {
         self.fork_as(call, parse_prompts, self.state.speculation);
     }
 
-    /// Continues as several speculative children.
-    pub(super) fn explore(
-        &mut self,
-        call: CallId,
-        parse_prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
-        parse_judge: fn(&str) -> Result<Option<ValueSchema>, Refusal>,
-    ) {
-        if let Err(refusal) = parse_judge(&self.pending_call(call).args) {
-            return self.answer_in_full(call, refusal.into());
-        }
-        self.fork_as(call, parse_prompts, Speculation::Child);
-        // After a restart, the other children of an exploration that already has a winner are ended
-        // here.
-        self.end_children_that_lost(call);
-    }
-
-    /// Ends the other children of an exploration without a judge once one of them is done.
-    fn end_children_that_lost(&mut self, call: CallId) {
-        let Some(pending_call) = self.state.call_in_flight(call) else {
-            return;
-        };
-        let Some(ProcessHandler::Explore { judge, .. }) = self.process_handler_of(pending_call)
-        else {
-            return;
-        };
-        let has_judge = !matches!(judge(&pending_call.args), Ok(None));
-        let mut ended = pending_call.ended_children.values();
-        let has_winner = ended.any(|(_, exit)| exit.status == ExitStatus::Done);
-        if has_winner && !has_judge && self.state.budget.has_shares(call) {
-            self.schedule(Effect::KillChildren { call });
-        }
-    }
-
-    fn fork_as(
+    pub(super) fn fork_as(
         &mut self,
         call: CallId,
         parse_prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
@@ -121,13 +84,16 @@ impl Draft {
             program: self.state.program.clone(),
             image: self.child_image(&shared_image, (call, index), &prompts),
         });
-        let children = children.collect();
+        let children: Vec<_> = children.collect();
         let may_exist = self.pending_call(call).started;
         self.record_intent(call);
-        self.schedule(Effect::StartChildren {
-            children,
-            may_exist,
-        });
+        // All children of an exploration may have ended while one of them is judged.
+        if !children.is_empty() {
+            self.schedule(Effect::StartChildren {
+                children,
+                may_exist,
+            });
+        }
     }
 
     /// The image of one child: the image that all children share, with the prompt and the budget of
@@ -199,7 +165,7 @@ impl Draft {
         let awaited = others.map(|pending_call| match self.bound_tool_of(pending_call) {
             Some(tool) if tool.makes_children() => self
                 .count_expected_children(pending_call)
-                .saturating_sub(pending_call.ended_children.len()),
+                .saturating_sub(self.count_finished_children(pending_call)),
             _ => 0,
         });
         self.state.background_pids().count() + awaited.sum::<usize>()
@@ -244,7 +210,7 @@ impl Draft {
             child,
             exit,
         });
-        self.end_children_that_lost(call);
+        self.continue_exploration(call, Some(index));
         self.read_if_all_ended(call);
     }
 
@@ -259,30 +225,33 @@ impl Draft {
         });
     }
 
-    /// If all children of the call have ended, requests the placement of their last messages, which
-    /// are its answer. Returns whether all have ended. Also called after a restart, since a journal
-    /// can end between the last end and the answer.
+    /// If all children of the call have ended and are judged, requests the placement of their last
+    /// messages, which are its answer. Returns whether that is so. Also called after a restart, since
+    /// a journal can end between the last end and the answer.
     pub(super) fn read_if_all_ended(&mut self, call: CallId) -> bool {
-        let pending_call = self.pending_call(call);
         // The cheap check comes first: counting the expected children parses the arguments.
-        if self.state.budget.has_shares(call)
-            || pending_call.ended_children.len() < self.count_expected_children(pending_call)
+        if self.state.budget.has_shares(call) {
+            return false;
+        }
+        let pending_call = self.pending_call(call);
+        let children = self.count_expected_children(pending_call);
+        let children = u32::try_from(children).unwrap_or(u32::MAX);
+        let ended = pending_call.ended_children.clone();
+        if (0..children).any(|index| !has_ended(pending_call, index))
+            || self.next_to_judge(call).is_some()
         {
             return false;
         }
-        let ended = pending_call.ended_children.clone();
         let (tool, judge) = match self.process_handler(call) {
             Some(ProcessHandler::Fork { .. }) => ("fork", None),
-            Some(ProcessHandler::Explore { judge, .. }) => (
-                "explore",
-                judge(&self.pending_call(call).args).ok().flatten(),
-            ),
+            Some(ProcessHandler::Explore { .. }) => ("explore", self.judge_of(pending_call)),
             _ => ("spawn", None),
         };
         if !self.state.pending_reads.is_reading(call) {
             self.request_read(ReadSubject::EndedChildren {
                 call,
                 tool,
+                children,
                 ended,
                 judge,
             });
@@ -330,37 +299,6 @@ impl Draft {
             results = results.child(self.fill_element(element, placement));
         }
         self.answer_call(call, Answer::shown(results), produced);
-    }
-
-    /// Answers an exploration with the last message of its winner, the first child that passes, and
-    /// with the beginnings of the others. The call fails if no child passes.
-    fn answer_exploration(&mut self, call: CallId, ended: Vec<PlacedExit>) {
-        let winner = ended
-            .iter()
-            .find(|exit| exit.why_it_loses.is_none())
-            .map(|exit| exit.index);
-        let mut produced = 0;
-        let mut results = Element::new("explore_result")
-            .attribute("children", ended.len())
-            .attribute_if("winner", winner.map(|index| index + 1));
-        for exit in ended {
-            let element = Element::new("child")
-                .attribute("index", exit.index + 1)
-                .attribute("pid", exit.child)
-                .attribute("status", exit.status.word());
-            results = results.child(if Some(exit.index) == winner {
-                produced = exit.placement.produced_chars();
-                self.fill_element(element, exit.placement)
-            } else {
-                let lost = exit.why_it_loses.as_deref().unwrap_or("another child won");
-                element.attribute("lost", lost).text(exit.beginning)
-            });
-        }
-        let answer = Answer {
-            is_error: winner.is_none(),
-            ..Answer::shown(results)
-        };
-        self.answer_call(call, answer, produced);
     }
 
     /// Answers a spawn with the child's last message. The answer is an error if the child did not
@@ -422,7 +360,7 @@ impl PlacedExit {
     pub(super) fn new(
         (index, child): (u32, Pid),
         exit: &Exit,
-        (source, judge): (&str, Option<&ValueSchema>),
+        (source, why_it_loses): (&str, Option<String>),
         placer: &Placer<'_>,
     ) -> Self {
         Self {
@@ -432,13 +370,13 @@ impl PlacedExit {
             reopenings: exit.reopenings,
             placement: placer.exit(exit, &format!("{source}:{child}")),
             beginning: truncate(&exit.message, MAX_BEGINNING_CHARS),
-            why_it_loses: why_it_loses(exit, judge),
+            why_it_loses,
         }
     }
 }
 
 /// Whether child `index` of a call has ended, so that it is not started again.
-fn has_ended(pending_call: &PendingCall, index: u32) -> bool {
+pub(super) fn has_ended(pending_call: &PendingCall, index: u32) -> bool {
     pending_call.ended_children.contains_key(&index)
 }
 
