@@ -23,7 +23,6 @@ use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::{Roots, WhenAsleep, run_to_end};
 use crate::sleepers::now_ms;
 use crate::stop_signals::StopSignals;
-use crate::terminal::OutputFormat;
 use crate::terminal::print_stderr;
 
 /// `dormouse resume`
@@ -54,7 +53,7 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         .run_flags(&args.flags)
         .open_existing()
         .await?;
-    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
+    let events = EventPrinter::of_run(&kernel, &args.flags);
     let stop = StopSignals::listen()?;
     let trees = Trees::new(kernel.processes().await?);
     let folder = args.store.folder.display();
