@@ -46,7 +46,7 @@ pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, Lo
 pub(crate) use self::mail::{MailMessage, ReachableProcesses, SendRequest};
 use self::recovery_queue::RecoveryQueue;
 use self::reopening::PendingReopenings;
-pub(crate) use self::reopening::ReopeningCommit;
+pub(crate) use self::reopening::{RaiseOfEnded, ReopeningCommit};
 pub(crate) use self::run::RunMessage;
 pub(crate) use self::table::{ListFilter, ListedProcess, MAX_EXAMINED, ProcessTable};
 pub(crate) use self::tree::TreeMessage;
