@@ -123,7 +123,10 @@ pub(super) fn print_text(
             }
             RootOutcome::Ended(exit) => {
                 let status = exit.status.word();
-                print_stderr(&format!("process {pid} ended as {status}: {}", exit.message));
+                print_stderr(&format!(
+                    "process {pid} ended as {status}: {}",
+                    exit.message
+                ));
                 if let (ExitStatus::BudgetExhausted, Some(store)) = (exit.status, store) {
                     let store = store.display();
                     print_stderr(&format!(
