@@ -706,6 +706,30 @@ fn wait_for_all_counts_those_that_are_on_their_way() {
     );
 }
 
+/// The wait counts a child that a later call of the reply asks for, until that call is refused.
+#[test]
+fn a_wait_that_is_answered_where_it_begins_starts_no_timer() {
+    let mut parent = session(1, MAIL, "");
+    let spawn = (
+        "spawn",
+        r#"{"program_name": "nobody", "query": "q", "wait": false}"#,
+    );
+    parent.calls(&[("wait", r#"{"timeout_ms": 900}"#), spawn]);
+    assert_eq!(parent.heard()[0], "<wait_result/>");
+    let waits = |effect: &&Effect| {
+        let work = match effect {
+            Effect::StartWork { work, .. } => work,
+            _ => return false,
+        };
+        matches!(work, Work::Wait { .. })
+    };
+    assert!(
+        parent.effects.iter().find(waits).is_none(),
+        "{:?}",
+        parent.effects
+    );
+}
+
 #[test]
 fn wait_says_who_still_runs_when_its_time_is_over() {
     let (mut parent, calls) = parent(2);

@@ -72,7 +72,7 @@ fn approval_does_what_it_says() {
 
 #[test]
 fn the_walk_to_a_limit_does_what_it_says() {
-    assert_eq!(run_chapter("docs/limits.md"), (6, 4));
+    assert_eq!(run_chapter("docs/limits.md"), (7, 5));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_walk_with_the_fence_does_what_it_says() {
 
 #[test]
 fn the_walk_with_races_does_what_it_says() {
-    assert_eq!(run_chapter("docs/speculation.md"), (5, 4));
+    assert_eq!(run_chapter("docs/speculation.md"), (6, 5));
 }
 
 #[test]

@@ -143,7 +143,11 @@ fn a_stopped_tree_that_sleeps_continues_if_it_is_named() {
     with_process_1(folder.path(), stop);
     assert!(with_process_1(folder.path(), is_stopped));
     // Without its name it stays as it is.
-    assert_eq!(dormouse(folder.path(), "resume --store s").code, 5);
+    let ran = dormouse(folder.path(), "resume --store s");
+    assert!(
+        ran.err.contains("stays stopped. Continue it by dormouse resume 1"),
+        "{ran:?}"
+    );
     assert!(with_process_1(folder.path(), is_stopped));
     let ran = dormouse(folder.path(), "resume 1 --store s");
     assert!(

@@ -148,8 +148,9 @@ impl World {
             let tool = &pending_call.tool;
             ensure(self.approved.contains(&(pid, call)), "FENCE-1", || {
                 format!(
-                    "{call} of {pid} does again what {tool} {} did beyond its point, and nobody said so",
-                    pending_call.args
+                    "{call} of {pid} does again what {tool} {} did beyond its point, and nobody said so; \
+                     its gate: {:?}",
+                    pending_call.args, pending_call.gate
                 )
             })?;
         }

@@ -61,7 +61,8 @@ impl World {
         let is_held = holds.is_paused || holds.is_suspended;
         let started = effects.iter().find(|effect| starts(effect));
         ensure(!is_held || started.is_none(), "PAUSE-1", || {
-            format!("{pid} is held up by a limit, and starts {started:?}")
+            let names: Vec<_> = facts.iter().map(Fact::name).collect();
+            format!("{pid} is held up by a limit, and starts {started:?} with {names:?}")
         })
     }
 }

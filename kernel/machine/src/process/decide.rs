@@ -160,6 +160,11 @@ impl Draft {
     }
 
     /// Adds an effect to the decision.
+    /// Starts nothing of what this decision was going to start for a call that is answered.
+    pub(super) fn cancel_work(&mut self, answered: CallId) {
+        self.effects.retain(|effect| !effect.is_work_of(answered));
+    }
+
     pub(super) fn schedule(&mut self, effect: Effect) {
         // Most decisions have one effect, and an effect is large: reserve room for exactly one.
         self.effects

@@ -213,6 +213,11 @@ impl Effect {
         )
     }
 
+    /// Whether the effect starts work that completes this call.
+    pub(super) fn is_work_of(&self, call: CallId) -> bool {
+        matches!(self, Self::StartWork { call: started, .. } if *started == call)
+    }
+
     /// Whether the effect starts something for one of these calls.
     #[must_use]
     pub fn starts_work_for(&self, calls: &[CallId]) -> bool {

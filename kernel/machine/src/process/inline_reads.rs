@@ -1,8 +1,10 @@
 //! Performs reads at once and decides on their results, instead of handing them to the shell.
 
-use super::Input;
+use dormouse_proto::record::CallFact;
+
 use super::decide::{Decision, decide};
 use super::read::Read;
+use super::{Fact, Input};
 use dormouse_content::ReadQuota;
 
 impl Decision {
@@ -49,6 +51,14 @@ impl Decision {
             reopening,
         } = decide(&self.state, input, now_ms);
         self.reopening = self.reopening.take().or(reopening);
+        // Nothing starts for a call that is answered before the facts of this decision are durable.
+        let answered = facts.iter().filter_map(|fact| match fact {
+            Fact::Call(CallFact::ToolReturned { call, .. }) => Some(*call),
+            _ => None,
+        });
+        for call in answered {
+            self.effects.retain(|effect| !effect.is_work_of(call));
+        }
         self.state = state;
         self.facts.extend(facts);
         self.reads.extend(reads);

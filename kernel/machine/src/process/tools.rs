@@ -354,6 +354,7 @@ impl Draft {
         let request_id = self.pending_call(call).id.clone();
         let caller = self.caller();
         self.state.pending_reads.finish_call_read(call);
+        self.cancel_work(call);
         let answer = self.with_opened(call, answer);
         self.emit(CallFact::ToolReturned {
             call,
