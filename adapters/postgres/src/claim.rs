@@ -191,19 +191,20 @@ impl Database {
                 ORDER BY l.shard FOR UPDATE OF l
             ) AS c
             WHERE l.shard = c.shard
-            RETURNING l.shard";
+            RETURNING l.shard, l.epoch";
         let lease_ms = claims.iter().map(|claim| claim.0.lease.as_millis() as i64);
         let (shards, owners) = columns(claims);
         let parameters = parameters![shards, owners, lease_ms.collect::<Vec<_>>()];
         let begun = Instant::now();
         let rows = self.query_within(shortest, "renew leases", sql, parameters)?;
-        let renewed: Vec<_> = rows
-            .iter()
-            .map(|row| ShardId::from_sql(row.get(0)))
-            .collect();
+        let claim_of = |row: &tokio_postgres::Row| {
+            let owner = OwnerToken(row.get::<_, i64>(1) as u64);
+            (ShardId::from_sql(row.get(0)), owner)
+        };
+        let renewed: Vec<_> = rows.iter().map(claim_of).collect();
         let mut lost = Vec::new();
         for claim in claims {
-            let is_renewed = renewed.contains(&claim.shard());
+            let is_renewed = renewed.contains(&(claim.shard(), claim.owner()));
             claim.set_until(is_renewed.then(|| begun + claim.0.lease));
             if !is_renewed {
                 lost.push(claim.shard());
