@@ -1,4 +1,6 @@
-//! Contents in the database: chunks of 256 KiB, of which a read fetches only the bytes it needs.
+//! Contents: in the database, or large ones in an object store (`objects.rs`).
+//!
+//! In the database a content is stored in chunks of 256 KiB, of which a read fetches only the bytes it needs.
 //!
 //! The contents of a batch are sent with it, up to 4 MiB together. Larger ones are uploaded before
 //! it, some chunks at a time, under a random number (their *body*), and the batch then names the
@@ -6,17 +8,18 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{BlobReader, OwnerToken, StoreError, Unreadable};
 use dormouse_proto::id::ContentHash;
 use dormouse_records::NewContent;
-use dormouse_records::validator::check_owner;
 
-use crate::batch::{Blob, distinct_contents, name_blob};
+use crate::batch::{Blob, name_blob};
 use crate::database::{Database, parameters};
 use crate::error::other_error;
 use crate::number::nonce;
+use crate::objects::LargeContents;
 use crate::shard::ShardId;
 
 /// The length of each chunk of a content but the last.
@@ -46,11 +49,11 @@ pub(crate) fn upload_contents(
     database: &Database,
     shard: ShardId,
     owner: OwnerToken,
-    contents: &[NewContent],
+    contents: &[&NewContent],
 ) -> Result<ContentColumns, StoreError> {
     let mut columns = ContentColumns::default();
     let mut left = STATEMENT_BYTES;
-    for content in distinct_contents(contents) {
+    for content in contents {
         let body = nonce()?;
         let length = content.bytes.len() as u64;
         columns.names.push(name_blob(content.name));
@@ -93,31 +96,48 @@ fn upload(
         let parameters = parameters![shard_id, owner_id, body, first, part.to_vec()];
         let row = database.query_one("write a content", sql, parameters)?;
         if !row.get::<_, bool>(0) {
-            let newest = database.epoch(shard)?;
-            check_owner(owner, newest)?;
-            return Err(other_error("write a content", "its shard is locked"));
+            return Err(StoreError::Stale {
+                stale: owner,
+                newest: database.epoch(shard)?,
+            });
         }
     }
     Ok(())
 }
 
-/// Opens a content. One round trip.
+/// Opens a content. One round trip, and for a large one what its object store needs.
 pub(crate) fn open(
     database: &Database,
     shard: ShardId,
+    objects: Option<&dyn LargeContents>,
     name: ContentHash,
-) -> Result<Option<ContentReader>, StoreError> {
-    let sql = "SELECT body, length, index FROM {schema}.content WHERE shard = $1 AND name = $2";
-    let parameters = parameters![shard.to_sql(), name_blob(name)];
-    let rows = database.query("open a content", sql, parameters)?;
-    let reader = |row: &tokio_postgres::Row| ContentReader {
+) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
+    let doing = "open a content";
+    let sql = "SELECT body, length, index FROM {schema}.content WHERE shard = $1 AND name = $2
+        UNION ALL
+        SELECT NULL, length, ''::bytea FROM {schema}.content_ref WHERE shard = $1 AND name = $2
+        ORDER BY body NULLS LAST";
+    let rows = database.query(doing, sql, parameters![shard.to_sql(), name_blob(name)])?;
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    let Some(body) = row.get(0) else {
+        let objects = objects.ok_or_else(|| {
+            let why = format!(
+                "{name} is in an object store, and this log was opened without one: open it with \
+                 the object store that it was written with"
+            );
+            other_error(doing, why)
+        })?;
+        return objects.open(name);
+    };
+    Ok(Some(Arc::new(ContentReader {
         database: database.clone(),
         shard,
-        body: row.get(0),
+        body,
         length: row.get::<_, i64>(1) as u64,
         index: Bytes::copy_from_slice(row.get(2)),
-    };
-    Ok(rows.first().map(reader))
+    })))
 }
 
 /// The names of all contents of a shard, with their lengths. One round trip.
@@ -126,17 +146,25 @@ pub(crate) fn list(
     shard: ShardId,
 ) -> Result<Vec<(ContentHash, u64)>, StoreError> {
     let doing = "list its contents";
-    let sql = "SELECT name, length FROM {schema}.content WHERE shard = $1";
+    let sql = "SELECT name, length FROM {schema}.content WHERE shard = $1
+        UNION ALL
+        SELECT name, length FROM {schema}.content_ref AS r WHERE shard = $1
+            AND NOT EXISTS (SELECT FROM {schema}.content AS c WHERE c.shard = $1 AND c.name = r.name)";
     let rows = database.query(doing, sql, parameters![shard.to_sql()])?;
     let content = |row: &tokio_postgres::Row| {
-        let name = <[u8; 32]>::try_from(row.get::<_, &[u8]>(0));
-        let name = name.map_err(|_| other_error(doing, "the name of one is not 32 bytes long"))?;
-        Ok((ContentHash(name), row.get::<_, i64>(1) as u64))
+        Ok((read_name(doing, row.get(0))?, row.get::<_, i64>(1) as u64))
     };
     rows.iter().map(content).collect()
 }
 
-/// Reads ranges of a content. One round trip for each 4 MiB of a range.
+/// Reads the name of a content.
+pub(crate) fn read_name(doing: &str, name: &[u8]) -> Result<ContentHash, StoreError> {
+    let name = name.try_into();
+    let name = name.map_err(|_| other_error(doing, "the name of a content is not 32 bytes long"))?;
+    Ok(ContentHash(name))
+}
+
+/// Reads ranges of a content in the database. One round trip for each 4 MiB of a range.
 pub(crate) struct ContentReader {
     database: Database,
     shard: ShardId,

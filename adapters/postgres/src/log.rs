@@ -14,8 +14,9 @@ use crate::claim::Claim;
 use crate::content;
 use crate::database::{Database, parameters};
 use crate::number::{from_ordered, to_ordered};
+use crate::objects::LargeContents;
 use crate::shard::ShardId;
-use crate::write::Writer;
+use crate::write::{Large, Writer};
 
 /// The log of one shard. Give it to [`RecordStore`](dormouse_records::RecordStore::new_on), and use
 /// one handle for each owner: the writes of a second one with the same token are refused, since each
@@ -25,6 +26,7 @@ pub struct PostgresLog {
     database: Database,
     shard: ShardId,
     claim: Option<Claim>,
+    large: Option<Large>,
     /// Locked during a write.
     writer: Mutex<Writer>,
 }
@@ -38,7 +40,8 @@ impl PostgresLog {
             database: database.clone(),
             shard,
             claim: None,
-            writer: Mutex::new(Writer::new(database.clone(), shard)),
+            large: None,
+            writer: Mutex::new(Writer::new(database.clone(), shard, None)),
         }
     }
 
@@ -49,6 +52,23 @@ impl PostgresLog {
         Self {
             claim: Some(claim.clone()),
             ..Self::unleased(database, claim.shard())
+        }
+    }
+
+    /// Keeps contents whose stored bytes are at least `from_bytes` long in an object store; 64 KiB is
+    /// a good choice. Contents that are stored already stay where they are. All shards of the
+    /// database use the same store.
+    #[must_use]
+    pub fn large_contents(self, objects: Arc<dyn LargeContents>, from_bytes: usize) -> Self {
+        let large = Large {
+            objects,
+            from_bytes,
+        };
+        let writer = Writer::new(self.database.clone(), self.shard, Some(large.clone()));
+        Self {
+            large: Some(large),
+            writer: Mutex::new(writer),
+            ..self
         }
     }
 
@@ -124,8 +144,8 @@ impl RecordLog for PostgresLog {
     }
 
     fn content(&self, name: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
-        let reader = content::open(&self.database, self.shard, name)?;
-        Ok(reader.map(|reader| Arc::new(reader) as _))
+        let objects = self.large.as_ref().map(|large| &*large.objects);
+        content::open(&self.database, self.shard, objects, name)
     }
 
     fn contents(&self) -> Result<Vec<(ContentHash, u64)>, StoreError> {

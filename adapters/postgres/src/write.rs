@@ -6,16 +6,19 @@
 //! its *nonce*: a program that lost the answer sends the statement again, and the database
 //! recognises it.
 
+use std::sync::Arc;
+
 use dormouse_actors::ports::{OwnerToken, StoreError, SyncLevel};
 use dormouse_proto::id::{CommitNumber, ContentHash};
-use dormouse_records::RecordBatch;
 use dormouse_records::validator::check_owner;
+use dormouse_records::{NewContent, RecordBatch};
 
-use crate::batch::{DeletionColumns, RecordColumns, name_blob, reduce};
+use crate::batch::{DeletionColumns, RecordColumns, distinct_contents, name_blob, reduce};
 use crate::content::{ContentColumns, upload_contents};
 use crate::database::{Database, parameters};
 use crate::error::other_error;
 use crate::number::nonce;
+use crate::objects::{LargeContents, refer};
 use crate::shard::{ShardId, unknown_shard};
 
 /// Writes to one shard, one write at a time.
@@ -23,8 +26,18 @@ use crate::shard::{ShardId, unknown_shard};
 pub(crate) struct Writer {
     database: Database,
     shard: ShardId,
+    /// Where contents go from a stored length on.
+    large: Option<Large>,
     /// The last write that this handle knows of; `None` before its first one.
     position: Option<Position>,
+}
+
+/// The object store of large contents.
+#[derive(Clone, Debug)]
+pub(crate) struct Large {
+    pub(crate) objects: Arc<dyn LargeContents>,
+    /// From which stored length in bytes on a content is large.
+    pub(crate) from_bytes: usize,
 }
 
 /// The number of writes of a shard, when an owner has written or begins to.
@@ -54,10 +67,11 @@ struct WriteMode {
 const DOING: &str = "write a commit";
 
 impl Writer {
-    pub(crate) fn new(database: Database, shard: ShardId) -> Self {
+    pub(crate) fn new(database: Database, shard: ShardId, large: Option<Large>) -> Self {
         Self {
             database,
             shard,
+            large,
             position: None,
         }
     }
@@ -72,7 +86,8 @@ impl Writer {
             return Ok(self.read_shard(owner)?.1);
         }
         let (deletions, records) = reduce(batch.ops);
-        let contents = upload_contents(&self.database, self.shard, owner, batch.contents)?;
+        let small = self.put_large(distinct_contents(batch.contents))?;
+        let contents = upload_contents(&self.database, self.shard, owner, &small)?;
         let changes = Changes {
             deletions,
             records,
@@ -85,6 +100,34 @@ impl Writer {
             at_ms: batch.at_ms,
         };
         self.write(owner, changes, &mode)
+    }
+
+    /// Puts the large ones of these contents into the object store. Returns the others.
+    fn put_large<'a>(
+        &self,
+        contents: Vec<&'a NewContent>,
+    ) -> Result<Vec<&'a NewContent>, StoreError> {
+        let Some(Large { objects, from_bytes }) = &self.large else {
+            return Ok(contents);
+        };
+        let (large, mut small): (Vec<_>, Vec<_>) = contents
+            .into_iter()
+            .partition(|content| content.bytes.len() >= *from_bytes);
+        if large.is_empty() {
+            return Ok(small);
+        }
+        let names = large.iter().map(|content| (content.name, content.bytes.len() as u64));
+        let are_deleted = refer(&self.database, self.shard, &names.collect::<Vec<_>>())?;
+        for content in large {
+            if are_deleted.contains(&content.name) {
+                // The object may vanish at any time.
+                small.push(content);
+            } else {
+                let NewContent { name, bytes, index } = content.clone();
+                objects.put_if_absent(name, bytes, index)?;
+            }
+        }
+        Ok(small)
     }
 
     /// Deletes contents, and what earlier owners uploaded of contents without finishing.

@@ -70,6 +70,22 @@ CREATE TABLE {schema}.upload (
     PRIMARY KEY (shard, body)
 );
 
+-- Contents in the object store that all shards share, by the shards that refer to them. The object
+-- of a reference may be missing, if its writer ended before it had put it.
+CREATE TABLE {schema}.content_ref (
+    shard integer,
+    name bytea,
+    length bigint NOT NULL,
+    PRIMARY KEY (shard, name)
+);
+CREATE INDEX content_ref_name ON {schema}.content_ref (name);
+
+-- Objects that are being deleted.
+CREATE TABLE {schema}.object_deletion (
+    name bytea PRIMARY KEY,
+    begun_at timestamptz NOT NULL
+);
+
 -- Writes a batch, if `in_epoch` is the epoch of the shard and `in_writes` the number of its writes.
 -- Called again with the same nonce, it writes nothing and gives the same answer.
 --
@@ -147,6 +163,7 @@ BEGIN
         )
         SELECT old_bodies || coalesce(array_agg(body), '{}') INTO old_bodies FROM deleted;
         DELETE FROM {schema}.content_chunk WHERE shard = in_shard AND body = ANY (old_bodies);
+        DELETE FROM {schema}.content_ref WHERE shard = in_shard AND name = ANY (in_deleted_names);
     END IF;
 
     -- The program has reduced the operations of the batch to deletions followed by writes of different records.
@@ -232,5 +249,47 @@ BEGIN
         INSERT INTO {schema}.lease (shard, epoch, node, until)
             VALUES (in_shard, out_epoch, in_node, clock_timestamp() + in_lease_ms * interval '1 millisecond');
     END IF;
+END
+$$;
+
+-- The number of the lock of an object: the first 8 bytes of its name, which is a hash.
+CREATE FUNCTION {schema}.object_lock(in_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+    $$ SELECT ('x' || encode(substr(in_name, 1, 8), 'hex'))::bit(64)::bigint $$;
+
+-- Makes a shard refer to objects. Returns those that are being deleted, to which it does not refer then.
+CREATE FUNCTION {schema}.refer_to_objects(
+    in_shard integer, in_names bytea[], in_lengths bigint[]
+) RETURNS SETOF bytea LANGUAGE plpgsql AS $$
+DECLARE
+    each_name bytea;
+BEGIN
+    FOR each_name IN SELECT n FROM unnest(in_names) AS n ORDER BY n LOOP
+        PERFORM pg_advisory_xact_lock_shared({schema}.object_lock(each_name));
+    END LOOP;
+    INSERT INTO {schema}.content_ref (shard, name, length)
+        SELECT in_shard, r.name, r.length FROM unnest(in_names, in_lengths) AS r (name, length)
+        WHERE NOT EXISTS (SELECT FROM {schema}.object_deletion AS d WHERE d.name = r.name)
+        ON CONFLICT DO NOTHING;
+    RETURN QUERY SELECT d.name FROM {schema}.object_deletion AS d WHERE d.name = ANY (in_names);
+END
+$$;
+
+-- Announces the deletion of those objects that no shard refers to, and returns them. One that is announced already is left
+-- out, unless that is `in_abandoned_ms` ago.
+CREATE FUNCTION {schema}.announce_object_deletions(
+    in_names bytea[], in_abandoned_ms bigint
+) RETURNS SETOF bytea LANGUAGE plpgsql AS $$
+DECLARE
+    each_name bytea;
+BEGIN
+    FOR each_name IN SELECT n FROM unnest(in_names) AS n ORDER BY n LOOP
+        PERFORM pg_advisory_xact_lock({schema}.object_lock(each_name));
+    END LOOP;
+    RETURN QUERY INSERT INTO {schema}.object_deletion AS d (name, begun_at)
+        SELECT n, clock_timestamp() FROM unnest(in_names) AS n
+        WHERE NOT EXISTS (SELECT FROM {schema}.content_ref AS r WHERE r.name = n)
+        ON CONFLICT (name) DO UPDATE SET begun_at = excluded.begun_at
+            WHERE d.begun_at < clock_timestamp() - in_abandoned_ms * interval '1 millisecond'
+        RETURNING d.name;
 END
 $$;
