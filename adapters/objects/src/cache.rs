@@ -235,6 +235,8 @@ mod tests {
     }
 
     fn used(cache: &DiskCache) -> u64 {
+        // While a file is renamed it can be found under both names.
+        let _no_write = cache.used.lock().unwrap();
         cache.files().unwrap().iter().map(|file| file.bytes).sum()
     }
 

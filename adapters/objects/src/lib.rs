@@ -2,6 +2,7 @@
 
 mod aws_profile;
 mod cache;
+mod cause;
 mod connect;
 mod contents;
 mod error;
