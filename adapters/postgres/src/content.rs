@@ -160,7 +160,8 @@ pub(crate) fn list(
 /// Reads the name of a content.
 pub(crate) fn read_name(doing: &str, name: &[u8]) -> Result<ContentHash, StoreError> {
     let name = name.try_into();
-    let name = name.map_err(|_| other_error(doing, "the name of a content is not 32 bytes long"))?;
+    let name =
+        name.map_err(|_| other_error(doing, "the name of a content is not 32 bytes long"))?;
     Ok(ContentHash(name))
 }
 

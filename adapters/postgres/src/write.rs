@@ -107,7 +107,11 @@ impl Writer {
         &self,
         contents: Vec<&'a NewContent>,
     ) -> Result<Vec<&'a NewContent>, StoreError> {
-        let Some(Large { objects, from_bytes }) = &self.large else {
+        let Some(Large {
+            objects,
+            from_bytes,
+        }) = &self.large
+        else {
             return Ok(contents);
         };
         let (large, mut small): (Vec<_>, Vec<_>) = contents
@@ -116,7 +120,9 @@ impl Writer {
         if large.is_empty() {
             return Ok(small);
         }
-        let names = large.iter().map(|content| (content.name, content.bytes.len() as u64));
+        let names = large
+            .iter()
+            .map(|content| (content.name, content.bytes.len() as u64));
         let are_deleted = refer(&self.database, self.shard, &names.collect::<Vec<_>>())?;
         for content in large {
             if are_deleted.contains(&content.name) {
