@@ -90,9 +90,10 @@ pub mod derive {
 
 #[doc(inline)]
 pub use dormouse_actors::{
-    DescriptorView, Durability, Event, ExportFailure, Fact, HeldCall, KernelError, LoadError,
-    NameError, NotFound, ProcessError, ProcessStatus, ProcessView, RaceError, ServerQuestion,
-    ServerQuestionError, StartError, StoreFailure, WantedAnswer, garbage, ports,
+    CloseReason, DescriptorView, Durability, Event, ExportFailure, Fact, HeldCall, KernelError,
+    LoadError, ModelPermits, NameError, NotFound, ProcessError, ProcessStatus, ProcessView,
+    RaceError, ServerQuestion, ServerQuestionError, StartError, StoreFailure, WantedAnswer,
+    garbage, ports,
 };
 #[doc(inline)]
 pub use dormouse_content as content;

@@ -12,6 +12,7 @@
 //! * DUR-1: an append is acknowledged only when it is as durable as the configured [`Durability`]
 //!   requires. An append that fails is refused and never acknowledged.
 //! * DUR-3: a content is written before the first record that refers to it.
+//! * No commit begins once the kernel may have lost its store (OWNER-1, `ownership.rs`).
 //! * An append that cannot be encoded, or that the store refuses, does not fail the other appends
 //!   of its commit.
 //! * The store is called on a blocking thread, never in a message handler.
@@ -41,6 +42,7 @@ use crate::durability::Durability;
 use crate::error::{KernelError, StoreFailure};
 use crate::in_use::{CheckpointGuard, InUse};
 use crate::labels::Labels;
+use crate::ownership::{CloseReason, Ownership};
 use crate::ports::{OwnerToken, StoreError, SyncLevel};
 use crate::store_handle::StoreHandle;
 
@@ -129,18 +131,32 @@ pub(crate) enum CommitError {
     Codec(Arc<CodecError>),
     #[error("the kernel is shutting down")]
     Closed,
+    #[error("{}", CloseReason::LeaseLost)]
+    LeaseLost,
 }
 
 impl CommitError {
-    /// Whether the store accepts no further commits.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Store(error) if matches!(**error, StoreError::Failed(_) | StoreError::Stale { .. }))
+    /// The error, if the store accepts no further commits.
+    fn final_store_error(&self) -> Option<&Arc<StoreError>> {
+        match self {
+            Self::Store(error)
+                if matches!(**error, StoreError::Failed(_) | StoreError::Stale { .. }) =>
+            {
+                Some(error)
+            }
+            _ => None,
+        }
     }
 
-    /// Whether the store refused the commit. The same commit may succeed later, for instance once
-    /// the disk has room.
+    /// Whether nothing is committed any more.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::LeaseLost) || self.final_store_error().is_some()
+    }
+
+    /// Whether the store refused the commit, or would have. The same commit may succeed later, for
+    /// instance once the disk has room.
     pub(crate) fn is_from_store(&self) -> bool {
-        matches!(self, Self::Store(_))
+        matches!(self, Self::Store(_) | Self::LeaseLost)
     }
 }
 
@@ -219,6 +235,7 @@ pub(crate) struct JournalWriter {
     store: Option<(StoreHandle, OwnerToken)>,
     content_cache: Arc<ContentCache>,
     labels: Arc<Labels>,
+    ownership: Arc<Ownership>,
     durability: Durability,
     /// The highest checkpoint number that was assigned so far.
     last_checkpoint_id: u64,
@@ -246,19 +263,21 @@ impl Actor for CheckpointActor {
         u64,
         Arc<ContentCache>,
         Arc<Labels>,
+        Arc<Ownership>,
         Durability,
     );
 
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        (store, last_checkpoint_id, content_cache, labels, durability): Self::Arguments,
+        (store, last_checkpoint_id, content_cache, labels, ownership, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         Ok(JournalWriter {
             store,
             last_checkpoint_id,
             content_cache,
             labels,
+            ownership,
             durability,
             queue: Vec::new(),
             is_committing: false,
@@ -374,8 +393,12 @@ impl JournalWriter {
         }
     }
 
-    /// After a final error every further append fails as well.
+    /// After a final error every further append fails as well. The kernel closes before any process
+    /// learns of it.
     fn record_failure(&mut self, error: &CommitError) {
+        if let Some(error) = error.final_store_error() {
+            self.ownership.close(CloseReason::Store(error.clone()));
+        }
         if self.final_error.is_none() && error.is_final() {
             self.final_error = Some(error.clone());
         }
@@ -388,11 +411,28 @@ impl JournalWriter {
             return;
         }
         self.is_sync_due |= !self.close_replies.is_empty() && self.has_unsynced_writes;
+        let has_work = !self.queue.is_empty() || self.is_sync_due;
+        if has_work && self.final_error.is_none() && !self.ownership.may_act() {
+            self.refuse_queue();
+        }
         if self.queue.is_empty() && !self.is_sync_due {
             self.close_if_requested();
         } else if let Some((store, owner)) = self.store.clone() {
             self.commit_queue(store, owner, myself.clone());
         }
+    }
+
+    /// The lease is lost: nothing is written any more, and what was written is not synced.
+    fn refuse_queue(&mut self) {
+        let error = CommitError::LeaseLost;
+        self.is_sync_due = false;
+        if std::mem::take(&mut self.has_unsynced_writes) {
+            self.unreported_error.get_or_insert(error.clone());
+        }
+        for append in std::mem::take(&mut self.queue) {
+            (append.acknowledge)(Err(error.clone()));
+        }
+        self.final_error = Some(error);
     }
 
     fn commit_queue(

@@ -24,8 +24,11 @@ use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
 use crate::in_use::InUse;
 use crate::labels::Labels;
-use crate::permits::PermitQueues;
-use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolError, ToolServers};
+use crate::ownership::{CloseReason, Ownership};
+use crate::permits::ModelPermits;
+use crate::ports::{
+    Host, Model, Peers, Provider, ProviderRequest, Store, Tool, ToolError, ToolServers,
+};
 use crate::process::tool_call::ToolRun;
 use crate::read_pool::ReadPool;
 use crate::recovery::ProgramCache;
@@ -53,6 +56,8 @@ pub(crate) struct KernelContext {
     /// If the host answers questions of tool servers: what these servers see as their client.
     pub(crate) server_questions: Option<Arc<AnsweringClient>>,
     pub(crate) host: Arc<dyn Host>,
+    /// Other kernels, whose processes can be written to.
+    pub(crate) peers: Option<Arc<dyn Peers>>,
     /// What the machine knows of this kernel: its tools, prices and environment.
     pub(crate) host_context: Arc<HostContext>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
@@ -62,8 +67,10 @@ pub(crate) struct KernelContext {
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
     /// The budgets of labels, and what was used of them.
     pub(crate) labels: Arc<Labels>,
-    pub(crate) model_permits: PermitQueues,
+    pub(crate) model_permits: Arc<ModelPermits>,
     pub(crate) limits: Limits,
+    /// Whether the kernel may still act.
+    pub(crate) ownership: Arc<Ownership>,
     /// The inventory of the last garbage collection. A running collection holds the lock.
     pub(crate) gc_inventory: Arc<tokio::sync::Mutex<Inventory>>,
     /// What no garbage collection may delete now.
@@ -172,6 +179,21 @@ impl KernelContext {
         self.store.is_open()
     }
 
+    /// Checks that the kernel may begin something outside of itself.
+    ///
+    /// # Errors
+    /// [`KernelError::LeaseLost`], [`StoreFailure::NotDurable`] or [`KernelError::Closed`], as the
+    /// kernel closed.
+    pub(crate) fn check_may_act(&self) -> Result<(), KernelError> {
+        match self.ownership.may_act() {
+            true => Ok(()),
+            false => Err(self
+                .ownership
+                .close_reason()
+                .map_or(KernelError::Closed, KernelError::from)),
+        }
+    }
+
     /// Commits the queue of the checkpoint actor and releases the store.
     ///
     /// # Errors
@@ -194,6 +216,7 @@ impl KernelContext {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
         );
+        self.ownership.close(CloseReason::ShutDown);
         close_result
     }
 

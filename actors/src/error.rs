@@ -14,6 +14,7 @@ use tokio::task::JoinError;
 
 use crate::checkpoint::CommitError;
 use crate::handle::{JudgeError, Loser};
+use crate::ownership::CloseReason;
 use crate::ports::StoreError;
 use crate::process::tool_call::panic_text;
 use crate::recovery::LoadError;
@@ -60,6 +61,9 @@ pub enum KernelError {
     /// The kernel is shutting down.
     #[error("the kernel is shutting down")]
     Closed,
+    /// The kernel has lost its lease on the store.
+    #[error("{}", CloseReason::LeaseLost)]
+    LeaseLost,
     /// A task of the kernel panicked, which is a defect of the kernel or of a port. Nothing that was
     /// acknowledged before is undone.
     #[error("the kernel failed internally: {0}")]
@@ -260,6 +264,15 @@ pub enum StartError {
         /// The length of the input.
         chars: usize,
     },
+    /// The kernel has used up the numbers that it may give to processes.
+    #[error(
+        "the process cannot start: no pid is left, since this kernel numbers processes up to {last}. \
+         Open the store with a wider range of pids"
+    )]
+    NoPidLeft {
+        /// The last pid of the range.
+        last: Pid,
+    },
     /// A part of the input of a process that starts later is not text.
     #[error(
         "the process cannot start: part {part} of its input is not UTF-8 text, and an input that \
@@ -312,6 +325,31 @@ pub enum StoreFailure {
     /// A process cannot be rebuilt from its journal.
     #[error("{0}")]
     Load(Arc<LoadError>),
+    /// The range of pids is empty, or holds what no pid can be.
+    #[error(
+        "a kernel cannot number its processes from {first} to {last}: valid are 1 to {}, the first \
+         pid not above the last",
+        Pid::MAX
+    )]
+    PidRange {
+        /// The first pid.
+        first: Pid,
+        /// The last pid.
+        last: Pid,
+    },
+    /// The store has assigned a pid outside of the range of the kernel. Nothing was changed.
+    #[error(
+        "the store holds process {pid}, or held it, and this kernel numbers its processes from \
+         {first} to {last}: open the store with the range that it was made with"
+    )]
+    PidOutOfRange {
+        /// The process.
+        pid: Pid,
+        /// The first pid of the range.
+        first: Pid,
+        /// The last pid of the range.
+        last: Pid,
+    },
     /// The kernel was built without a store.
     #[error("this kernel has no store: build it with `.store(…)`")]
     NoStore,
@@ -352,7 +390,20 @@ impl From<LoadError> for KernelError {
 
 impl From<CommitError> for KernelError {
     fn from(error: CommitError) -> Self {
-        StoreFailure::NotDurable(error.to_string()).into()
+        match error {
+            CommitError::LeaseLost => Self::LeaseLost,
+            error => StoreFailure::NotDurable(error.to_string()).into(),
+        }
+    }
+}
+
+impl From<CloseReason> for KernelError {
+    fn from(reason: CloseReason) -> Self {
+        match reason {
+            CloseReason::ShutDown => Self::Closed,
+            CloseReason::LeaseLost => Self::LeaseLost,
+            CloseReason::Store(error) => StoreFailure::NotDurable(error.to_string()).into(),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod host_call;
 mod import;
 mod kernel;
 mod labels;
+mod peers;
 mod permission;
 mod process;
 mod race;

@@ -7,6 +7,9 @@
 //! Dropping a permit returns it. Dropping the future that waits for a permit removes its ticket
 //! from the queue, even if the permit was granted at the same moment.
 //!
+//! Kernels that share permits share their queues: a tree is known by its root, so that trees of all of
+//! them take turns, if no two of these kernels have a pid in common.
+//!
 //! Permits limit calls and nothing else: a process that waits for one receives messages and signals
 //! as usual.
 
@@ -32,14 +35,32 @@ pub(crate) struct CallLimits {
 /// provider's own.
 type Server = (String, Option<String>, Option<String>);
 
-/// The permit queues of all servers of all providers.
-pub(crate) struct PermitQueues {
+/// The permits for model calls: a queue for each server of each provider. Several kernels of one
+/// program can share them ([`KernelBuilder::model_permits`](crate::handle::KernelBuilder::model_permits)).
+pub struct ModelPermits {
     limits: CallLimits,
     queues: Mutex<BTreeMap<Server, Arc<PermitQueue>>>,
 }
 
-impl PermitQueues {
-    pub(crate) fn new(limits: CallLimits) -> Self {
+impl ModelPermits {
+    /// Permits for `max_concurrent` calls at each provider, and at each server and with each key that
+    /// programs name instead; for another number at the providers in `by_provider`, by the word in
+    /// `[model] provider = "…"`. At least one call may run in any case.
+    #[must_use]
+    pub fn new(
+        max_concurrent: usize,
+        by_provider: impl IntoIterator<Item = (String, usize)>,
+    ) -> Self {
+        let by_provider = by_provider.into_iter();
+        Self::with_limits(CallLimits {
+            default: max_concurrent.max(1),
+            by_provider: by_provider
+                .map(|(provider, calls)| (provider, calls.max(1)))
+                .collect(),
+        })
+    }
+
+    pub(crate) fn with_limits(limits: CallLimits) -> Self {
         Self {
             limits,
             queues: Mutex::default(),
@@ -334,11 +355,8 @@ mod tests {
 
     #[test]
     fn each_provider_has_its_own_bound() {
-        let by_provider = BTreeMap::from([("anthropic".to_owned(), 2)]);
-        let queues = PermitQueues::new(CallLimits {
-            default: 1,
-            by_provider,
-        });
+        let by_provider = [("anthropic".to_owned(), 2)];
+        let queues = ModelPermits::new(1, by_provider);
         for (provider, limit) in [("anthropic", 2), ("scripted", 1)] {
             let queue = queues.queue(provider, None, None);
             let waits: Vec<_> = (0..3)

@@ -4,7 +4,9 @@
 pub mod garbage_collection;
 pub mod history;
 pub mod host;
+mod lease;
 pub mod model;
+mod peers;
 pub mod server_protocol;
 mod servers;
 pub mod store;
@@ -19,7 +21,9 @@ pub use garbage_collection::{
 };
 pub use history::{CommittedFacts, History, LostHistory};
 pub use host::{Host, HostError, NoHost, ServerChild};
+pub use lease::Lease;
 pub use model::{Model, Provider, ProviderRequest};
+pub use peers::{PeerError, Peers};
 pub use server_protocol::{ServerAnswer, ServerClient, ServerRequestError};
 pub use servers::{OffersTo, ToolServers};
 pub use store::{

@@ -35,7 +35,7 @@ mod turn_end;
 mod turn_span;
 mod wake_timer;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use dormouse_kernel::journal::JournalTail;
@@ -143,6 +143,8 @@ pub(crate) struct RunningProcess {
     waiting_slots: Vec<OwnedSemaphorePermit>,
     /// The tasks of the calls in flight.
     call_tasks: BTreeMap<CallId, JoinHandle<()>>,
+    /// Those of the calls in flight that do nothing but wait for their timeout.
+    timeouts: BTreeSet<CallId>,
     /// The tasks of summaries that no call waits for, since the first one. Dropping the set aborts
     /// them.
     summary_tasks: Option<JoinSet<()>>,
@@ -199,6 +201,7 @@ impl Actor for ProcessActor {
             pending_commits: VecDeque::new(),
             waiting_slots: Vec::new(),
             call_tasks: BTreeMap::new(),
+            timeouts: BTreeSet::new(),
             summary_tasks: None,
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,

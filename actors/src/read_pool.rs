@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{Input, Read};
-use dormouse_proto::id::FdId;
 use tokio::sync::{AcquireError, Semaphore};
 use tokio::task::JoinError;
 
@@ -59,11 +58,11 @@ impl ReadPool {
         executed.await?.ok_or(ReadError::Cancelled)
     }
 
-    /// The bytes of several contents. A content that cannot be read is left out.
-    pub(crate) async fn read_bytes(
+    /// The bytes of several contents, by their keys. A content that cannot be read is left out.
+    pub(crate) async fn read_bytes<K: Ord + Send + 'static>(
         &self,
-        contents: BTreeMap<FdId, Content>,
-    ) -> BTreeMap<FdId, Bytes> {
+        contents: BTreeMap<K, Content>,
+    ) -> BTreeMap<K, Bytes> {
         if contents.is_empty() {
             return BTreeMap::new();
         }
@@ -74,7 +73,7 @@ impl ReadPool {
             let _permit = permit;
             contents
                 .into_iter()
-                .filter_map(|(fd, content)| Some((fd, content.unlimited_reader().bytes().ok()?)))
+                .filter_map(|(key, content)| Some((key, content.unlimited_reader().bytes().ok()?)))
                 .collect()
         });
         read.await.unwrap_or_default()

@@ -12,6 +12,7 @@ mod birth;
 mod branch;
 mod children;
 mod commit_failure;
+mod drain;
 mod entry;
 mod fork_release;
 mod hibernation;
@@ -20,6 +21,8 @@ mod local_ids;
 mod lookup;
 mod mail;
 mod pausing;
+mod peers;
+mod pids;
 mod recovery_queue;
 mod reopening;
 mod run;
@@ -38,12 +41,14 @@ pub(crate) use self::birth::{BirthMessage, NewRoot, PendingProcess};
 pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };
+use self::drain::Drain;
 pub(crate) use self::entry::{Watched, child_slot};
 pub(crate) use self::hibernation::HibernationMessage;
 use self::labels::HeldByLabels;
 use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
 pub(crate) use self::mail::{MailMessage, ReachableProcesses, SendRequest};
+pub(crate) use self::pids::PidCounter;
 use self::recovery_queue::RecoveryQueue;
 use self::reopening::PendingReopenings;
 pub(crate) use self::reopening::ReopeningCommit;
@@ -112,6 +117,7 @@ pub(crate) struct Supervisor {
     /// Decisions of the host about processes that are being loaded.
     waiting_records: Vec<RecordRequest>,
     held_by_labels: HeldByLabels,
+    drain: Option<Drain>,
 }
 
 impl Actor for SupervisorActor {
@@ -137,6 +143,7 @@ impl Actor for SupervisorActor {
             reopenings: PendingReopenings::new(),
             waiting_records: Vec::new(),
             held_by_labels: HeldByLabels::default(),
+            drain: None,
         })
     }
 

@@ -5,10 +5,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of a process in one store. Counts from 1 and is never reused, not even after a
-/// restart.
+/// The number of a process in one store. Counts from 1, or from where the kernel of the store was told
+/// to, and is never reused, not even after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Pid(pub u64);
+
+impl Pid {
+    /// The highest pid: every reader of JSON knows numbers up to it exactly.
+    pub const MAX: Self = Self((1 << 53) - 1);
+}
 
 impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

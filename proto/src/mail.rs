@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::alarm::AlarmId;
-use crate::id::Pid;
+use crate::id::{CallId, FdId, Pid};
 use crate::message::Message;
+use crate::record::Entry;
 
 /// Maximum length of a process name.
 pub const MAX_NAME_CHARS: usize = 64;
@@ -148,13 +150,51 @@ pub enum Reach {
     /// All processes of its tree.
     #[default]
     Tree,
-    /// All processes of the kernel.
+    /// All processes of the kernel, and of the kernels that it exchanges messages with.
     Everyone,
+}
+
+/// The most bytes that a message to a process of another kernel holds: its text and the contents of
+/// its descriptors together.
+pub const MAX_PEER_BYTES: u64 = 4 << 20;
+
+/// A message to a process of another kernel, on its way there. Sender and call identify it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerMessage {
+    /// Pid of the sender.
+    pub from: Pid,
+    /// Pid of the receiver.
+    pub to: Pid,
+    /// Call of the sender.
+    pub call: CallId,
+    /// The sender has an acknowledgement for every call below this sequence number, and repeats none
+    /// of them.
+    pub acked_below: u32,
+    /// Whether the receiver has written to the sender, which may answer whatever the reach.
+    pub is_answer: bool,
+    /// Name of the sender's program.
+    pub program: Arc<str>,
+    /// The text; empty if only descriptors are transferred.
+    pub text: Arc<str>,
+    /// The transferred descriptors.
+    pub descriptors: Vec<PeerDescriptor>,
+}
+
+/// A descriptor, or a part of one, that a message transfers to another kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerDescriptor {
+    /// Id in the table of the sender.
+    pub id: FdId,
+    /// The part, such as `lines 10-40`; `None` for the whole descriptor.
+    pub part: Option<String>,
+    /// The entry, with its bytes.
+    pub entry: Entry<Bytes>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Annotations, codec};
 
     #[test]
     fn an_address_is_a_relative_a_number_or_a_name() {
@@ -174,6 +214,34 @@ mod tests {
             assert_eq!(Address::parse(text), address, "{text}");
         }
         assert!(!is_process_name(&"a".repeat(MAX_NAME_CHARS + 1)));
+    }
+
+    #[test]
+    fn a_message_to_another_kernel_travels_as_a_record() {
+        let entry = Entry {
+            content: Bytes::from_static(b"one\xFF"),
+            page_chars: 4_000,
+            source: "tool:grep".into(),
+            opened_ms: 7,
+            cut_bytes: 0,
+            notes: Annotations::default(),
+        };
+        let message = PeerMessage {
+            from: Pid(1),
+            to: Pid::MAX,
+            call: CallId { epoch: 1, seq: 2 },
+            acked_below: 2,
+            is_answer: true,
+            program: "p".into(),
+            text: "hear".into(),
+            descriptors: vec![PeerDescriptor {
+                id: FdId::Fd(3),
+                part: Some("lines 1-1".to_owned()),
+                entry,
+            }],
+        };
+        let bytes = codec::encode(&message).unwrap();
+        assert_eq!(codec::decode::<PeerMessage>(&bytes).unwrap(), message);
     }
 
     #[test]

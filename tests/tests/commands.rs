@@ -13,7 +13,7 @@ use dormouse_tests::{PATIENCE, Requests, program, results, within};
 
 /// The tools of the tests: `sh -c` is a literal command here, and `{text}` is one argument,
 /// whatever stands in it.
-const COMMANDS: &str = r#"
+pub(super) const COMMANDS: &str = r#"
     [tools]
     enabled = ["read_fd", "search_fd"]
     [file_descriptor]
@@ -237,7 +237,7 @@ fn is_alive(pid: &str) -> bool {
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
 
-async fn gone(pids: &[String]) {
+pub(super) async fn gone(pids: &[String]) {
     // The system tells nobody but a parent of an end: it is looked for.
     let all_gone = async {
         while pids.iter().any(|pid| is_alive(pid)) {
@@ -249,7 +249,7 @@ async fn gone(pids: &[String]) {
         .unwrap_or_else(|_| panic!("{pids:?} outlive their call"));
 }
 
-fn pids(folder: &Path) -> Vec<String> {
+pub(super) fn pids(folder: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(folder.join("pids")).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }

@@ -12,7 +12,7 @@ use dormouse::ports::Model;
 use dormouse::process::{ExitStatus, Priority};
 use dormouse::record::Phase;
 use dormouse::store::LogStore;
-use dormouse::{Kernel, Process, ProcessView};
+use dormouse::{Kernel, ModelPermits, Process, ProcessView};
 use dormouse_tests::{FnModel, Gate, asks, program, results, says, within};
 use tokio::time::Instant;
 
@@ -137,6 +137,39 @@ async fn each_provider_has_a_bound_of_its_own() {
         );
     }
     assert_eq!(watched.asked().len(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kernels_that_share_permits_share_a_bound_and_take_turns() {
+    let watched = Watched::new();
+    let permits = Arc::new(ModelPermits::new(1, []));
+    let mut kernels = Vec::new();
+    for first in [1, 1001] {
+        let builder = Kernel::builder()
+            .model("m", watched.speaker())
+            .model_calls(9)
+            .model_permits(permits.clone())
+            .pids(Pid(first)..=Pid(first + 999));
+        kernels.push(builder.build().await.unwrap());
+    }
+    let mut processes = Vec::new();
+    // The calls of the two trees of the first kernel came before that of the second.
+    for (kernel, input) in [
+        (&kernels[0], "hold"),
+        (&kernels[0], "go"),
+        (&kernels[1], "go"),
+    ] {
+        let start = kernel.start(program(kernel, "")).input(input);
+        processes.push(start.await.unwrap());
+        tokio::time::sleep(MOMENT).await;
+    }
+    assert_eq!(watched.pids(), [Pid(1)]);
+    watched.gate.open();
+    for process in &processes {
+        let exit = within(process.wait()).await.unwrap();
+        assert_eq!(exit.status, ExitStatus::Done);
+    }
+    assert_eq!(watched.pids(), [Pid(1), Pid(2), Pid(1001)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,9 @@
 //! Configures and starts a kernel.
 
+mod claim;
+
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
@@ -12,6 +15,7 @@ use dormouse_proto::mail::Reach;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
 
+use self::claim::ClaimedStore;
 use super::file_tools::file_tools;
 use super::kernel::Kernel;
 use super::recovery::Recovery;
@@ -21,15 +25,13 @@ use crate::context::{KernelContext, Limits};
 use crate::durability::Durability;
 use crate::environment;
 use crate::error::{KernelError, NameError};
-use crate::labels::Labels;
-use crate::permits::{CallLimits, PermitQueues};
-use crate::ports::{
-    Host, Model, NoHost, OwnerToken, ProcessListing, Provider, Store, StoreError, Tool, ToolServers,
-};
+use crate::ownership::{self, Ownership};
+use crate::permits::{CallLimits, ModelPermits};
+use crate::ports::{Host, Lease, Model, NoHost, Peers, Provider, Store, Tool, ToolServers};
 use crate::read_pool::ReadPool;
 use crate::server_questions::{AnsweringClient, ServerQuestions};
 use crate::store_handle::{StoreHandle, StoreSlot};
-use crate::supervisor::{ProcessTable, RunMessage, SupervisorActor};
+use crate::supervisor::{RunMessage, SupervisorActor};
 use crate::temp_files::TempFilesActor;
 use dormouse_kernel::syscall;
 
@@ -46,11 +48,16 @@ pub struct KernelBuilder {
     tools: BTreeMap<String, Arc<dyn Tool>>,
     servers: Option<Arc<dyn ToolServers>>,
     host: Arc<dyn Host>,
+    peers: Option<Arc<dyn Peers>>,
     prices: BTreeMap<String, Price>,
+    lease: Option<Arc<dyn Lease>>,
     model_calls: CallLimits,
+    /// Permits that other kernels share, in place of `model_calls`.
+    shared_permits: Option<Arc<ModelPermits>>,
     durability: Durability,
     resident_bytes: Option<u64>,
     limits: Limits,
+    pids: RangeInclusive<Pid>,
     recovery: Recovery,
     attendance: Attendance,
     /// How long a question of a tool server waits; `None` if servers cannot ask.
@@ -76,14 +83,18 @@ impl Default for KernelBuilder {
             tools: BTreeMap::new(),
             servers: None,
             host: Arc::new(NoHost),
+            peers: None,
             prices: BTreeMap::new(),
+            lease: None,
             model_calls: CallLimits {
                 default: 16,
                 by_provider: BTreeMap::new(),
             },
+            shared_permits: None,
             durability: Durability::default(),
             resident_bytes: None,
             limits,
+            pids: Pid(1)..=Pid::MAX,
             recovery: Recovery::default(),
             attendance: Attendance::Attended,
             server_questions: None,
@@ -190,6 +201,42 @@ impl KernelBuilder {
         self
     }
 
+    /// Other kernels, whose processes can be written to by their pids, if the [reach](Self::reach) is
+    /// [`Reach::Everyone`] or the process is answered. Each message is delivered once
+    /// ([`Kernel::deliver`](super::Kernel::deliver)). Names, lists and signals are those of one kernel.
+    pub fn peers(mut self, peers: impl Peers) -> Self {
+        self.peers = Some(Arc::new(peers));
+        self
+    }
+
+    /// The lease on the store, for a kernel that another one may replace: before each effect and each
+    /// commit, and twice a second, the kernel looks whether the lease is held. When it is lost, the
+    /// kernel closes at once ([`Kernel::closed`](super::Kernel::closed)): calls are cancelled and
+    /// commands ended, nothing begins and nothing is committed any more. A kernel without a lease
+    /// closes when the store refuses a commit because of a newer owner.
+    pub fn lease(mut self, lease: impl Lease) -> Self {
+        self.lease = Some(Arc::new(lease));
+        self
+    }
+
+    /// Permits for model calls that this kernel shares with others of the same program, in place of
+    /// those of [`model_calls`](Self::model_calls) and [`provider_calls`](Self::provider_calls). The
+    /// trees of all these kernels take turns, so the kernels have different [pids](Self::pids). They
+    /// run on one tokio runtime.
+    pub fn model_permits(mut self, permits: Arc<ModelPermits>) -> Self {
+        self.shared_permits = Some(permits);
+        self
+    }
+
+    /// The pids that the processes of this kernel get, in order; by default all from 1 to
+    /// [`Pid::MAX`]. Kernels whose ranges do not overlap have no pid in common. A store is always
+    /// opened with the range that it was made with. Other ids, such as those of checkpoints, count
+    /// from 1 in each store.
+    pub fn pids(mut self, range: RangeInclusive<Pid>) -> Self {
+        self.pids = range;
+        self
+    }
+
     /// The number of inputs that can wait for one process; the default is 256. Further inputs fail
     /// with [`ProcessError::Busy`](crate::ProcessError::Busy).
     pub fn inbox_capacity(mut self, inputs: usize) -> Self {
@@ -276,7 +323,9 @@ impl KernelBuilder {
     ///
     /// # Errors
     /// [`StoreFailure::Store`](crate::StoreFailure::Store) if the store cannot be claimed or
-    /// read; [`NameError::ReservedTool`](crate::NameError::ReservedTool).
+    /// read; [`StoreFailure::PidRange`](crate::StoreFailure::PidRange),
+    /// [`StoreFailure::PidOutOfRange`](crate::StoreFailure::PidOutOfRange);
+    /// [`NameError::ReservedTool`](crate::NameError::ReservedTool).
     pub async fn build(mut self) -> Result<Kernel, KernelError> {
         for (name, tool) in file_tools(&self.host) {
             self.tools.entry(name.to_owned()).or_insert(tool);
@@ -297,6 +346,7 @@ impl KernelBuilder {
             acknowledged_losses,
         } = self.claim_store().await?;
         let labels = Arc::new(labels);
+        let ownership = Arc::new(Ownership::new(self.lease));
         let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, handle) = match claimed {
             Some((store, owner)) => {
@@ -310,6 +360,10 @@ impl KernelBuilder {
             None => (None, None),
         };
         let has_store = handle.is_some();
+        let model_permits = self.shared_permits.unwrap_or_else(|| {
+            let limits = self.model_calls;
+            Arc::new(ModelPermits::with_limits(limits))
+        });
         let store = Arc::new(StoreSlot::new(handle));
         let content_cache = Arc::new(ContentCache::new(store.clone(), self.resident_bytes));
         let spawned = CheckpointActor::spawn(
@@ -320,6 +374,7 @@ impl KernelBuilder {
                 last_checkpoint_id,
                 content_cache.clone(),
                 labels.clone(),
+                ownership.clone(),
                 self.durability,
             ),
         )
@@ -361,12 +416,14 @@ impl KernelBuilder {
             servers: self.servers,
             server_questions,
             host: self.host,
+            peers: self.peers,
             checkpoint,
             temp_files,
             events: RwLock::new(Some(events)),
             labels,
-            model_permits: PermitQueues::new(self.model_calls),
+            model_permits,
             limits: self.limits,
+            ownership: ownership.clone(),
             gc_inventory: Arc::default(),
             in_use: Arc::default(),
             read_pool: ReadPool::new(),
@@ -378,78 +435,17 @@ impl KernelBuilder {
         supervisor
             .cast(RunMessage::Recover { pids: resumed_pids }.into())
             .map_err(|_| KernelError::Closed)?;
+        let servers = context.servers.clone();
+        tokio::spawn(ownership::stop_when_closed(
+            ownership,
+            supervisor.clone(),
+            servers,
+        ));
         Ok(Kernel {
             context,
             supervisor,
         })
     }
-
-    /// Claims the store and reads its process table.
-    async fn claim_store(&self) -> Result<ClaimedStore, KernelError> {
-        let inbox_capacity = self.limits.inbox_capacity;
-        let Some(store) = self.store.clone() else {
-            let table = ProcessTable::new(ProcessListing::default(), inbox_capacity);
-            return Ok(ClaimedStore {
-                store: None,
-                table,
-                resumed_pids: Vec::new(),
-                last_checkpoint_id: 0,
-                labels: Labels::default(),
-                losses: Vec::new(),
-                acknowledged_losses: Vec::new(),
-            });
-        };
-        let recovery = self.recovery.clone();
-        let claim = move || -> Result<ClaimedStore, KernelError> {
-            // First, since an earlier owner can commit until then.
-            let owner = match store.claim() {
-                Err(StoreError::ReadOnly { .. }) => None,
-                claimed => Some(claimed?),
-            };
-            let listing = store.processes()?;
-            let last_checkpoint_id = store.last_checkpoint()?;
-            let labels = Labels::read(&*store)?;
-            listing.losses.iter().for_each(
-                |lost| tracing::error!(%lost, "not all processes of the store can be listed"),
-            );
-            // On a read-only store the kernel only serves inspection: no process runs, and writes
-            // are refused.
-            let resumed_pids = match owner {
-                Some(_) => recovery.select_pids(&listing.rows),
-                None => Vec::new(),
-            };
-            let owner = owner.unwrap_or(OwnerToken(0));
-            let losses = listing.losses.clone();
-            let acknowledged_losses = listing.acknowledged_losses.clone();
-            let table = ProcessTable::new(listing, inbox_capacity);
-            Ok(ClaimedStore {
-                store: Some((store, owner)),
-                table,
-                resumed_pids,
-                last_checkpoint_id,
-                labels,
-                losses,
-                acknowledged_losses,
-            })
-        };
-        tokio::task::spawn_blocking(claim).await?
-    }
-}
-
-/// The result of claiming the store, if there is one.
-struct ClaimedStore {
-    store: Option<(Arc<dyn Store>, OwnerToken)>,
-    table: ProcessTable,
-    /// The processes that run again.
-    resumed_pids: Vec<Pid>,
-    /// The highest number that a checkpoint ever had.
-    last_checkpoint_id: u64,
-    /// The budgets of labels.
-    labels: Labels,
-    /// Descriptions of the records that the store has lost.
-    losses: Vec<String>,
-    /// Losses that a repair has acknowledged.
-    acknowledged_losses: Vec<String>,
 }
 
 fn repeat_rules(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, RepeatRule> {

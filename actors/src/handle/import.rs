@@ -53,7 +53,8 @@ impl Kernel {
     /// The processes resume like those of a [`branch`](Self::branch), and keep the ids in their
     /// conversations. The id of a process that was not exported refers to no process: an imported
     /// process can neither name a process of this kernel that happens to have this pid, nor receive
-    /// messages from it. New pids are greater than all pids of the exporting store. A process keeps
+    /// messages from it. New pids are greater than all pids of the exporting store, unless those are
+    /// beyond the [range](super::KernelBuilder::pids) of this kernel. A process keeps
     /// its name if no living process has it. Importing a file runs the programs in it, under the
     /// permissions of this host; importing it twice creates two of each process.
     ///

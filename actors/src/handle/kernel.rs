@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use dormouse_kernel::program::{
@@ -14,6 +15,7 @@ use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Speculation;
 use ractor::ActorRef;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::builder::KernelBuilder;
 use super::events::Events;
@@ -23,16 +25,22 @@ use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
 use crate::event::ProcessView;
 use crate::held_call::HeldCall;
+use crate::ownership::CloseReason;
 use crate::ports::Store;
 use crate::process_status::ProcessStatus;
 use crate::recovery::{self, LoadPurpose, Loaded};
 use crate::supervisor::{
-    BirthMessage, HandleReply, ListFilter, ListedProcess, LookupMessage, NewRoot, RunMessage,
-    SupervisorMessage, TreeMessage,
+    BirthMessage, HandleReply, HibernationMessage, ListFilter, ListedProcess, LookupMessage,
+    NewRoot, RunMessage, SupervisorMessage, TreeMessage,
 };
 
 /// The number of rows of the process table that one message reads.
 const LISTED_AT_ONCE: usize = 4096;
+
+/// How long a drain waits before it looks again whether processes have come to rest. It doubles each
+/// time.
+const FIRST_DRAIN_PAUSE: Duration = Duration::from_millis(5);
+const MAX_DRAIN_PAUSE: Duration = Duration::from_millis(250);
 
 /// A running kernel. Clones share it. Dropping the last handle does not stop the kernel;
 /// [`shutdown`](Self::shutdown) does.
@@ -299,6 +307,44 @@ impl Kernel {
     #[must_use]
     pub fn events(&self) -> Events {
         Events::new(self.context.subscribe(), None)
+    }
+
+    /// Resolves when the kernel stops for good, with the reason: it was shut down, its
+    /// [lease](KernelBuilder::lease) is lost, or the store takes no more of its commits. In the last
+    /// two cases no process runs any more, calls and commands were ended or are just being ended, and
+    /// the table can still be read; what remains is to [shut down](Self::shutdown). Each future
+    /// resolves, however many there are.
+    pub fn closed(&self) -> impl Future<Output = CloseReason> + Send + use<> {
+        self.context.ownership.closed()
+    }
+
+    /// Lets the work that is in flight come to its end, then [shuts down](Self::shutdown): for a kernel
+    /// whose store is to be opened elsewhere. From the beginning, no turn, no model call and no tool
+    /// begins; what runs may go on until the deadline, and its results are kept. Processes hibernate as
+    /// soon as they rest, also in the middle of a turn, and go on where the store is opened again. Calls
+    /// that only wait for messages or a time are not waited for. Inputs are still accepted, and wait.
+    ///
+    /// Returns how many processes were still at work at the deadline: their calls were cut off, as by a
+    /// shutdown. A kernel without a store is shut down at once.
+    ///
+    /// # Errors
+    /// As [`shutdown`](Self::shutdown); [`KernelError::Closed`] if the kernel was shut down before.
+    pub async fn drain(self, deadline: Duration) -> Result<usize, KernelError> {
+        let end = Instant::now() + deadline;
+        let mut pause = FIRST_DRAIN_PAUSE;
+        let mut at_work = 0;
+        while self.context.has_store {
+            let (reply, counted) = oneshot::channel();
+            self.cast(HibernationMessage::Drain { reply })?;
+            at_work = counted.await.map_err(|_| KernelError::Closed)?;
+            let left = end.saturating_duration_since(Instant::now());
+            if at_work == 0 || left.is_zero() {
+                break;
+            }
+            tokio::time::sleep(pause.min(left)).await;
+            pause = (2 * pause).min(MAX_DRAIN_PAUSE);
+        }
+        self.shutdown().await.map(|()| at_work)
     }
 
     /// Stops all actors, commits all queued records, and releases the store. Work in progress

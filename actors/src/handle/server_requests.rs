@@ -64,6 +64,7 @@ impl Process {
     pub async fn update_mcp_tools(&self) -> Result<(), KernelError> {
         let context = &self.kernel.context;
         let view = self.wait_for(|_| true).await?;
+        context.check_may_act()?;
         let program = view.program;
         let root = self.kernel.process_tree(self.pid()).await?.root;
         let offers = servers::list_offers(context, &program, &OffersTo::Tree(root)).await;
@@ -95,6 +96,7 @@ impl Process {
             ToolError::from("this kernel reaches no tool servers: build it with `.tool_servers(…)`")
         })?;
         let tree = self.kernel.process_tree(self.pid()).await;
+        let tree = tree.and_then(|tree| self.kernel.context.check_may_act().map(|()| tree));
         let root = tree
             .map_err(|error| ToolError::from(error.to_string()))?
             .root;

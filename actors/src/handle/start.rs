@@ -185,6 +185,8 @@ impl Start {
         if budget.or(program.budget()).cost_nanos.is_some() {
             program.check_prices(&host_context.prices)?;
         }
+        // Commands and servers are asked now.
+        kernel.context.check_may_act()?;
         let image_program = program.clone();
         let offers_to = client.as_ref().map_or(OffersTo::AnyTree, |client| {
             OffersTo::NewTree(client.0.clone())

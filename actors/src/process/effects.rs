@@ -31,7 +31,12 @@ use crate::spans;
 use crate::supervisor::{RunMessage, SupervisorMessage, TreeMessage};
 
 impl RunningProcess {
+    /// Executes an effect. If the kernel has closed, or closes now because its lease is lost, nothing
+    /// begins any more, and the supervisor stops the process (OWNER-1).
     pub(super) fn execute_effect(&mut self, effect: Effect) {
+        if effect.begins_work() && !self.context.ownership.may_act() {
+            return;
+        }
         let pid = self.pid();
         match effect {
             Effect::StartWork { call, work } => self.start_work(call, work),

@@ -16,6 +16,8 @@ pub(crate) enum HibernationBlocker {
     Busy(BusyReason),
     /// Calls are in flight.
     Calls,
+    /// Calls wait for their timeouts, and nothing else is in flight.
+    Timeouts,
     /// Facts are not durable yet.
     PendingCommits,
     /// The snapshot could not be written.
@@ -30,7 +32,7 @@ impl HibernationBlocker {
         match self {
             Self::Busy(BusyReason::Ended) => KernelError::Process(ProcessError::Ended(pid)),
             Self::Busy(reason) => pending_error(reason.to_string()),
-            Self::Calls => pending_error("calls are in flight".to_owned()),
+            Self::Calls | Self::Timeouts => pending_error("calls are in flight".to_owned()),
             Self::PendingCommits => pending_error("its last facts are not durable yet".to_owned()),
             Self::SnapshotFailed(error) => KernelError::from(error.clone()),
         }
@@ -42,10 +44,14 @@ impl RunningProcess {
         if let Some(reason) = self.state.busy_reason() {
             return Some(HibernationBlocker::Busy(reason));
         }
-        if !self.call_tasks.is_empty() {
+        let mut calls = self.call_tasks.keys();
+        if calls.any(|call| !self.timeouts.contains(call)) {
             return Some(HibernationBlocker::Calls);
         }
-        (!self.pending_commits.is_empty()).then_some(HibernationBlocker::PendingCommits)
+        if !self.pending_commits.is_empty() {
+            return Some(HibernationBlocker::PendingCommits);
+        }
+        (!self.call_tasks.is_empty()).then_some(HibernationBlocker::Timeouts)
     }
 
     /// Reports to the supervisor, once, that nothing is pending, if hibernation is enabled.

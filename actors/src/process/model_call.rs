@@ -80,6 +80,10 @@ pub(super) async fn call_model(mut call: Box<ModelRequest>) -> Result<Reply, Mod
     let on_delta = |delta| publish_delta(&call, delta);
     loop {
         let mut permit = queue.acquire(*requester, demand).await;
+        // The wait for the permit may have outlasted the lease.
+        if !context.ownership.may_act() {
+            return Err(closed_error());
+        }
         let result = tokio::time::timeout(deadline, model.call(request.clone(), &on_delta))
             .await
             .unwrap_or_else(|_| Err(deadline_error(deadline)));
@@ -177,6 +181,12 @@ fn publish_delta(call: &ModelRequest, delta: Delta) {
     if let Some(event) = delta_event(call.request.pid, delta) {
         call.context.publish(event);
     }
+}
+
+/// The reply of a call that does not begin any more. It is never recorded.
+fn closed_error() -> ModelError {
+    let message = "the kernel closed before the model was called".to_owned();
+    ModelError::new(ModelErrorKind::Unavailable, message)
 }
 
 fn deadline_error(deadline: Duration) -> ModelError {

@@ -58,6 +58,9 @@ impl RunningProcess {
     pub(super) fn await_timeout(&mut self, call: CallId, timeout_ms: u64) {
         let work = tokio::time::sleep(Duration::from_millis(timeout_ms)).boxed();
         self.spawn_work(work, call, |()| Completion::TimedOut, drop);
+        let call_tasks = &self.call_tasks;
+        self.timeouts.retain(|call| call_tasks.contains_key(call));
+        self.timeouts.insert(call);
     }
 }
 

@@ -29,7 +29,7 @@ use super::Supervisor;
 use super::branch::{BranchRequest, PendingBranch};
 use super::lookup::HandleReply;
 use crate::checkpoint::{CommitError, LogRecord};
-use crate::error::{KernelError, NameError};
+use crate::error::{NameError, StartError};
 use crate::ports::ServerClient;
 use crate::process::StartedSignal;
 use crate::recovery::{Loaded, StoredWait};
@@ -150,21 +150,29 @@ impl Supervisor {
             Origin::Copied { from, .. } => self.table.labels(from),
             Origin::Started | Origin::Forked { .. } | Origin::Spawned { .. } => labels,
         };
-        let mut process = self.pending_process(None, program, image, origin);
+        let mut process = match self.pending_process(None, program, image, origin) {
+            Ok(process) => process,
+            // The requester has dropped its receiver if it no longer waits.
+            Err(error) => return drop(reply.send(Err(error.into()))),
+        };
         process.row.name = name;
         process.row.labels = labels;
         process.client = client;
         self.commit_births(vec![process], Some(reply));
     }
 
+    /// A process with a new pid.
+    ///
+    /// # Errors
+    /// [`StartError::NoPidLeft`].
     pub(super) fn pending_process(
         &mut self,
         parent: Option<Pid>,
         program: Program,
         image: Box<Image>,
         origin: Origin,
-    ) -> PendingProcess {
-        let pid = self.table.next_pid();
+    ) -> Result<PendingProcess, StartError> {
+        let pid = self.table.pids.assign()?;
         let row = ProcessRow {
             parent,
             origin,
@@ -173,12 +181,12 @@ impl Supervisor {
             is_paused: image.pausing.paused.is_some(),
             ..ProcessRow::started(pid, program.name())
         };
-        PendingProcess {
+        Ok(PendingProcess {
             row,
             program,
             image,
             client: None,
-        }
+        })
     }
 
     /// Makes birth records durable in one commit; the processes run afterwards. Sets `control` in

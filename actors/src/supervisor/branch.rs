@@ -148,7 +148,7 @@ impl Supervisor {
         let process_tree = ProcessTree {
             root: self.table.root(pid),
             rows: rows.collect(),
-            last_pid: self.table.last_pid(),
+            last_pid: self.table.pids.last_assigned(),
         };
         let is_unknown = process_tree.rows.is_empty();
         // The requester has dropped its receiver if it no longer waits.
@@ -181,7 +181,11 @@ impl Supervisor {
             launch,
             reply,
         } = request;
-        let pending = self.assign_pids(processes);
+        let pending = match self.assign_pids(processes) {
+            Ok(pending) => pending,
+            // The requester has dropped its receiver if it no longer waits.
+            Err(error) => return drop(reply.send(Err(error))),
+        };
         let Some(root) = pending.first().map(|process| process.row.pid) else {
             // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(NotFound::Member.into())));
@@ -227,12 +231,21 @@ impl Supervisor {
 
     /// Assigns new pids; parents come before their children. The new pids are greater than every
     /// local id in the conversations of the processes: an id there never means one of the new
-    /// processes by accident.
-    fn assign_pids(&mut self, processes: Vec<RestoredProcess>) -> Vec<PendingProcess> {
+    /// processes by accident. If the exporting kernel numbers higher than this one may, the new pids
+    /// are greater than the local ids of the members, and `local_ids.rs` tells the others apart.
+    ///
+    /// # Errors
+    /// [`StartError::NoPidLeft`](crate::StartError::NoPidLeft);
+    /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable).
+    fn assign_pids(
+        &mut self,
+        processes: Vec<RestoredProcess>,
+    ) -> Result<Vec<PendingProcess>, KernelError> {
         let mut new_pids: BTreeMap<Pid, Pid> = BTreeMap::new();
-        for process in &processes {
-            if let Some(import) = process.branched_from.import {
-                self.table.raise_next_pid_above(import.last_pid);
+        for RestoredProcess { branched_from, .. } in &processes {
+            if let Some(import) = branched_from.import {
+                self.table.pids.skip_up_to(import.last_pid)?;
+                self.table.pids.skip_up_to(branched_from.local_id)?;
             }
         }
         let to_pending = |RestoredProcess {
@@ -240,8 +253,9 @@ impl Supervisor {
                               branched_from,
                               program,
                               image,
-                          }| {
-            let pid = self.table.next_pid();
+                          }|
+         -> Result<PendingProcess, KernelError> {
+            let pid = self.table.pids.assign()?;
             new_pids.insert(row.pid, pid);
             let parent = row.parent.and_then(|parent| new_pids.get(&parent).copied());
             // The root of a branch may have been a child. An import has no labels of this store.
@@ -264,12 +278,12 @@ impl Supervisor {
                 labels,
                 ..row
             };
-            PendingProcess {
+            Ok(PendingProcess {
                 row,
                 program,
                 image,
                 client: None,
-            }
+            })
         };
         processes.into_iter().map(to_pending).collect()
     }

@@ -30,14 +30,14 @@ impl Supervisor {
             image,
         } in children
         {
-            match self.table.child(parent, &origin) {
-                None => pending.push(self.pending_process(
-                    Some(parent),
-                    program,
-                    Box::new(image),
-                    origin,
-                )),
-                Some(row) => self.report_existing_child(&row),
+            if let Some(row) = self.table.child(parent, &origin) {
+                self.report_existing_child(&row);
+                continue;
+            }
+            match self.pending_process(Some(parent), program, Box::new(image), origin) {
+                Ok(process) => pending.push(process),
+                // The parent creates its children when it is resumed, as after a full disk.
+                Err(error) => return self.stop_with_ancestors(parent, &error.to_string()),
             }
         }
         if !pending.is_empty() {

@@ -12,13 +12,16 @@ use super::entry::{ProcessEntry, RunState};
 use super::{PendingProcess, Supervisor};
 use crate::checkpoint::CommitError;
 use crate::error::NotFound;
+use crate::ownership::CloseReason;
 
 impl Supervisor {
     /// The facts of a process could not be made durable.
     pub(super) fn on_commit_failed(&mut self, pid: Pid, error: &CommitError) {
         match error {
             CommitError::Codec(_) => self.unload_failed(pid, &error.to_string()),
-            CommitError::Store(_) | CommitError::Closed => self.stop_for_commit_error(pid, error),
+            CommitError::Store(_) | CommitError::Closed | CommitError::LeaseLost => {
+                self.stop_for_commit_error(pid, error);
+            }
         }
     }
 
@@ -51,10 +54,22 @@ impl Supervisor {
         if !error.is_final() {
             return self.stop_with_ancestors(pid, &error.to_string());
         }
-        let others: Vec<_> = self.table.living().filter(|other| *other != pid).collect();
-        for pid in [pid].into_iter().chain(others) {
-            self.stop_process(pid, &error.to_string());
+        self.stop_all(&error.to_string());
+    }
+
+    /// Stops every process, since the kernel may begin nothing any more.
+    pub(super) fn stop_all(&mut self, reason: &str) {
+        let living: Vec<_> = self.table.living().collect();
+        for pid in living {
+            self.stop_process(pid, reason);
         }
+    }
+
+    /// Leaves a process unloaded, because the kernel has closed. Callers that wait for it get the
+    /// reason.
+    pub(super) fn refuse_load(&mut self, pid: Pid, reason: &CloseReason) {
+        self.table.unload(pid, &reason.to_string());
+        self.answer_run_waiters(pid);
     }
 
     /// Stops a process that cannot continue, and its ancestors, which wait for it.

@@ -13,7 +13,7 @@ use dormouse_proto::label::Label;
 use dormouse_proto::process::{BranchOrigin, Exit, Origin, ProcessRow, Waiting};
 
 pub(super) use self::live_state::LiveState;
-pub(crate) use self::live_state::{WaitOutcome, Watched};
+pub(crate) use self::live_state::Watched;
 use self::packed_waiting::PackedWaiting;
 use crate::event::ProcessView;
 use crate::process::Delivery;
@@ -21,7 +21,7 @@ use crate::process_status::ProcessStatus;
 
 /// A process in the table.
 pub(super) struct ProcessEntry {
-    /// The pid of the parent; 0 for a process without a parent. Pids count from 1.
+    /// The pid of the parent; 0 for a process without a parent, since no process has that pid.
     parent: u64,
     program: Arc<str>,
     optional_fields: Option<Box<OptionalFields>>,

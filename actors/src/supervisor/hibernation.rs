@@ -76,6 +76,8 @@ pub(crate) enum HibernationMessage {
         pid: Pid,
         blocker: HibernationBlocker,
     },
+    /// Begin or go on to drain the kernel. Replies with the number of processes that are at work.
+    Drain { reply: oneshot::Sender<usize> },
     /// A caller waits for a process.
     Wake { pid: Pid },
     /// All handles of a process were dropped.
@@ -92,6 +94,7 @@ impl Supervisor {
             HibernationMessage::HibernationDeclined { pid, blocker } => {
                 self.on_hibernation_declined(pid, &blocker)
             }
+            HibernationMessage::Drain { reply } => self.go_on_draining(reply),
             HibernationMessage::Wake { pid } => self.wake_if_hibernated(pid),
             HibernationMessage::HandlesDropped { pid } => self.on_handles_dropped(pid),
         }
@@ -211,7 +214,7 @@ impl Supervisor {
         self.hibernate_due_processes();
     }
 
-    fn begin_hibernation(&mut self, pid: Pid) {
+    pub(super) fn begin_hibernation(&mut self, pid: Pid) {
         // Leaving `Running` also removes the process from the quiescent queue, so that the loop of
         // `hibernate_due_processes` ends.
         self.table.set_run_state(pid, RunState::Hibernating);
@@ -259,6 +262,7 @@ impl Supervisor {
         let replies = std::mem::take(&mut live.hibernate_replies);
         let waiting = std::mem::take(&mut live.waiting_inputs);
         self.table.set_run_state(pid, RunState::Running);
+        self.suspend_for_drain(pid, blocker);
         replies
             .into_iter()
             .for_each(|reply| drop(reply.send(Err(blocker.error(pid)))));

@@ -84,7 +84,8 @@ impl Supervisor {
             self.table.run_state(pid),
             None | Some(RunState::Held | RunState::Ended)
         );
-        if !is_unloaded && !self.table.is_below_paused(pid) {
+        let is_held = self.drain.is_some() || self.table.is_below_paused(pid);
+        if !is_unloaded && !is_held {
             self.deliver_internal(pid, Input::Signal(Signal::Release));
         }
     }

@@ -9,7 +9,8 @@
 //! An id is first looked up among the members of the same tree. The mapping is derived from the
 //! rows of the process table, so it is durable without a record of its own. A process that was
 //! created after the branch has its pid as local id; that pid is greater than every id of the
-//! original tree. A process outside of the tree whose pid collides with a local id is unreachable:
+//! original tree. (If a tree was imported from a kernel with higher numbers, the pid is at least the
+//! local id of no member.) A process outside of the tree whose pid collides with a local id is unreachable:
 //! the tree cannot name it, and it cannot write to the tree.
 
 use std::collections::BTreeMap;
@@ -23,8 +24,8 @@ use super::entry::ProcessEntry;
 use super::{Lineage, Supervisor};
 use crate::process::Delivery;
 
-/// A pid that no process has; pids start at 1.
-const NO_PROCESS: Pid = Pid(0);
+/// A pid that no process has.
+pub(super) const NO_PROCESS: Pid = Pid(0);
 
 /// The local ids in branched and imported trees, by the root of the tree.
 #[derive(Debug, Default)]
@@ -78,14 +79,21 @@ impl Supervisor {
     pub(super) fn resolve(&self, observer: Pid, id: Pid) -> Pid {
         let mut root = self.table.root(observer);
         loop {
-            if let Some(pid) = self.local_ids.resolve(root, id) {
-                return pid;
+            match self.local_ids.resolve(root, id) {
+                // A process of the tree that is younger than its import.
+                Some(NO_PROCESS) if self.is_in_tree(id, root) => return id,
+                Some(pid) => return pid,
+                None => {}
             }
             root = match self.table.get(root).map(ProcessEntry::origin) {
                 Some(Origin::Copied { from, .. }) if from < root => self.table.root(from),
                 _ => return id,
             };
         }
+    }
+
+    fn is_in_tree(&self, pid: Pid, root: Pid) -> bool {
+        self.table.get(pid).is_some() && self.table.root(pid) == root
     }
 
     /// The id by which `observer` knows `pid`; `None` if `observer` knows another process by that

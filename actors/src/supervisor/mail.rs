@@ -2,7 +2,7 @@
 //!
 //! Only the receiver acknowledges a message, after the receipt is durable; if there is no receiver,
 //! the supervisor answers with the reason (MAIL-1). A hibernated receiver is woken, and one that has
-//! ended is opened again (`reopening.rs`).
+//! ended is opened again (`reopening.rs`). `peers.rs` sends what is for processes of other kernels.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -29,6 +29,8 @@ pub(crate) enum MailMessage {
     Deliver { pid: Pid, delivery: Box<Delivery> },
     /// A message from another process.
     Send(Box<SendRequest>),
+    /// A message from a process of another kernel.
+    Receive(Box<SendRequest>),
 }
 
 /// A message from one process to another.
@@ -59,7 +61,12 @@ impl Supervisor {
                 self.release_tree(pid);
                 self.deliver_or_reopen(pid, self.with_local_sender(pid, *delivery));
             }
-            MailMessage::Send(request) => self.route_message(*request),
+            MailMessage::Send(request) => {
+                if let Some(request) = self.send_to_peer(*request) {
+                    self.route_message(request);
+                }
+            }
+            MailMessage::Receive(request) => self.route_message(*request),
         }
     }
 

@@ -23,7 +23,7 @@ impl Supervisor {
             return;
         }
         for below in self.table.living_tree(pid).into_iter().skip(1) {
-            let is_below_paused = self.table.is_below_paused(below);
+            let is_below_paused = self.drain.is_some() || self.table.is_below_paused(below);
             let signal = match self.table.run_state(below) {
                 None | Some(RunState::Held | RunState::Ended) => continue,
                 Some(RunState::Hibernated { .. }) if is_below_paused => continue,
@@ -35,11 +35,12 @@ impl Supervisor {
         }
     }
 
-    /// The signal that a process gets when it begins to run, if a process above it is paused or a
-    /// label of its tree is used up, or neither is the case any more.
+    /// The signal that a process gets when it begins to run, if a process above it is paused, a label
+    /// of its tree is used up or the kernel is drained, or none of that is the case any more.
     pub(super) fn find_hold_of_new_life(&mut self, pid: Pid, is_suspended: bool) -> Option<Signal> {
         let exhausted = self.exhausted_label(pid);
-        let is_held = exhausted.is_some() || self.table.is_below_paused(pid);
+        let is_held =
+            exhausted.is_some() || self.drain.is_some() || self.table.is_below_paused(pid);
         if let Some(exhausted) = exhausted {
             self.hold_by_label(pid, exhausted);
         }

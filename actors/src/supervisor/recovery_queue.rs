@@ -42,7 +42,8 @@ impl Supervisor {
     }
 
     fn load_next_processes(&mut self) {
-        while self.recovery_queue.loading_pids.len() < MAX_CONCURRENT_LOADS
+        while self.drain.is_none()
+            && self.recovery_queue.loading_pids.len() < MAX_CONCURRENT_LOADS
             && let Some(pid) = self.recovery_queue.queued_pids.pop_front()
         {
             // A message or a parent may have loaded it in the meantime.

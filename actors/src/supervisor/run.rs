@@ -19,6 +19,7 @@ use super::reopening::ReopeningOutcome;
 use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, ProcessView};
+use crate::ownership::CloseReason;
 use crate::process::{
     CopyReply, Delivery, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal,
 };
@@ -65,6 +66,8 @@ pub(crate) enum RunMessage {
         delivery: Box<Delivery>,
         outcome: ReopeningOutcome,
     },
+    /// The kernel has closed without a shutdown: no process runs any more.
+    KernelClosed { reason: CloseReason },
     /// Copy a running process. The reply is dropped if the process does not run.
     Copy { pid: Pid, reply: CopyReply },
 }
@@ -86,6 +89,7 @@ impl Supervisor {
                 delivery,
                 outcome,
             } => self.on_reopening_finished(pid, *delivery, outcome),
+            RunMessage::KernelClosed { reason } => self.stop_all(&reason.to_string()),
             RunMessage::Copy { pid, reply } => self.copy(pid, reply),
         }
     }
@@ -121,6 +125,9 @@ impl Supervisor {
     /// Reads a journal on a blocking thread, after all queued records of the process have reached
     /// the store. A hibernated process has no queued records.
     pub(super) fn load(&mut self, pid: Pid) {
+        if let Some(reason) = self.context.ownership.close_reason() {
+            return self.refuse_load(pid, &reason);
+        }
         let is_hibernated = matches!(self.table.run_state(pid), Some(RunState::Hibernated { .. }));
         self.table.mark_loading(pid);
         if self.table.defer_load_until_stopped(pid) {

@@ -27,15 +27,15 @@ pub(crate) use self::listing::{HeldPage, ListFilter, ListedProcess, MAX_EXAMINED
 use super::entry::{LiveState, ProcessEntry, RunState, Watched, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
+use super::pids::PidCounter;
 use super::wake_times::WakeQueue;
 use crate::error::{KernelError, NotFound, ProcessError};
-use crate::event::ProcessView;
 use crate::ports::ProcessListing;
 use crate::process::{Delivery, ProcessMessage};
 
 /// The process table.
 pub(crate) struct ProcessTable {
-    next_pid: u64,
+    pub(super) pids: PidCounter,
     inbox_capacity: usize,
     entries: PidMap<ProcessEntry>,
     actors: HashMap<ActorId, Pid>,
@@ -64,12 +64,12 @@ pub(super) struct HandleChannels {
 impl ProcessTable {
     /// The table of the processes that a store lists. Costs a pass over the list.
     pub(crate) fn new(
-        ProcessListing { rows, last_pid, .. }: ProcessListing,
+        ProcessListing { rows, .. }: ProcessListing,
+        pids: PidCounter,
         inbox_capacity: usize,
     ) -> Self {
-        let next_pid = last_pid + 1;
         let mut table = Self {
-            next_pid,
+            pids,
             inbox_capacity,
             entries: PidMap::default(),
             actors: HashMap::new(),
@@ -114,22 +114,6 @@ impl ProcessTable {
                 entry.is_kill_pending = true;
             }
         }
-    }
-
-    pub(super) fn next_pid(&mut self) -> Pid {
-        let pid = Pid(self.next_pid);
-        self.next_pid += 1;
-        pid
-    }
-
-    /// Makes all further pids greater than `last`.
-    pub(super) fn raise_next_pid_above(&mut self, last: Pid) {
-        self.next_pid = self.next_pid.max(last.0 + 1);
-    }
-
-    /// The highest pid that was assigned; 0 if there is none.
-    pub(super) fn last_pid(&self) -> Pid {
-        Pid(self.next_pid - 1)
     }
 
     /// Adds a process whose birth record is not durable yet.

@@ -118,6 +118,9 @@ impl Supervisor {
     /// Wakes the processes that are due, the earliest first and a few at a time, and sets the timer
     /// for the next one.
     pub(super) fn wake_due_processes(&mut self) {
+        if self.drain.is_some() {
+            return;
+        }
         let now_ms = now_ms();
         while let Some(pid) = self.table.wake_queue.take_due(now_ms) {
             self.deliver_internal(pid, Input::WakeDue);

@@ -18,7 +18,7 @@ use crate::program::MAX_PROGRAM_BYTES;
 const MAX_NUMBER: u64 = 1 << 53;
 /// Upper limit for the highest pid of the source store: new pids continue after it, and their
 /// exports must remain importable.
-const MAX_PID: u64 = 1 << 48;
+const MAX_PID: u64 = 1 << 52;
 /// Upper limit for counters of 32 bits, so that they can still be increased.
 const MAX_COUNT: u32 = 1 << 31;
 

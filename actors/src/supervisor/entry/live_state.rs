@@ -14,7 +14,7 @@ use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::HandleReply;
 
 /// The exit of a process, or the reason why it is held and will not end now.
-pub(crate) type WaitOutcome = Result<Box<Exit>, Arc<str>>;
+type WaitOutcome = Result<Box<Exit>, Arc<str>>;
 
 /// What the handles of a process watch. A channel takes about 350 bytes, so there is one for both.
 #[derive(Default)]

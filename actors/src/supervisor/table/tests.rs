@@ -16,7 +16,12 @@ pub(in crate::supervisor) fn table_of(rows: Vec<ProcessRow>) -> ProcessTable {
         last_pid,
         ..ProcessListing::default()
     };
-    ProcessTable::new(listing, 1)
+    new_table(listing)
+}
+
+fn new_table(listing: ProcessListing) -> ProcessTable {
+    let pids = PidCounter::new(&(Pid(1)..=Pid::MAX), &listing).unwrap();
+    ProcessTable::new(listing, pids, 1)
 }
 
 #[test]
@@ -63,7 +68,7 @@ fn statuses(is_parent_paused: bool, row: ProcessRow, rest: Rest) -> [&'static st
         last_pid: 2,
         ..ProcessListing::default()
     };
-    let mut table = ProcessTable::new(listing, 1);
+    let mut table = new_table(listing);
     let held = table.status(Pid(2)).unwrap().word();
     table.set_run_state(Pid(2), RunState::Hibernated { rest });
     let listed = table.list(ListFilter::After(Some(Pid(1)), 1));
@@ -106,7 +111,7 @@ fn a_status_says_what_holds_a_process_up_before_what_it_waits_for() {
         exit: Some(Exit::new(ExitStatus::Done, "")),
         ..ProcessRow::started(Pid(2), "p")
     };
-    let mut table = ProcessTable::new(ProcessListing::default(), 1);
+    let mut table = new_table(ProcessListing::default());
     table.insert(ended, RunState::Ended);
     assert_eq!(table.status(Pid(2)).unwrap().word(), "done");
 }

@@ -50,13 +50,7 @@ impl Decision {
     #[must_use]
     pub fn begins_work(&self) -> bool {
         let begins = |fact: &Fact| matches!(fact, Fact::Turn(TurnFact::Began));
-        let starts = |effect: &Effect| {
-            matches!(
-                effect,
-                Effect::StartWork { .. } | Effect::Summarize { .. } | Effect::StartChildren { .. }
-            )
-        };
-        self.facts.iter().any(begins) || self.effects.iter().any(starts)
+        self.facts.iter().any(begins) || self.effects.iter().any(Effect::begins_work)
     }
 }
 

@@ -204,6 +204,15 @@ pub enum Report {
 }
 
 impl Effect {
+    /// Whether the effect starts something that may act outside of the process.
+    #[must_use]
+    pub fn begins_work(&self) -> bool {
+        matches!(
+            self,
+            Self::StartWork { .. } | Self::Summarize { .. } | Self::StartChildren { .. }
+        )
+    }
+
     /// Whether the effect starts something for one of these calls.
     #[must_use]
     pub fn starts_work_for(&self, calls: &[CallId]) -> bool {

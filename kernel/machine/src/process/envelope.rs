@@ -34,6 +34,17 @@ pub struct Envelope {
     pub descriptors: Vec<TransferredDescriptor>,
 }
 
+impl Envelope {
+    /// The bytes of the text and of all contents.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.descriptors
+            .iter()
+            .map(|transferred| transferred.entry.content.len_bytes())
+            .fold(self.text.len() as u64, u64::saturating_add)
+    }
+}
+
 /// A descriptor, or a part of one, that is transferred to another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferredDescriptor {
