@@ -37,7 +37,7 @@ struct Shared {
 }
 
 /// The parameters of a statement.
-pub(crate) type Parameters = Vec<Box<dyn ToSql + Send + Sync>>;
+pub type Parameters = Vec<Box<dyn ToSql + Send + Sync>>;
 
 /// Builds [`Parameters`].
 macro_rules! parameters {
@@ -68,8 +68,22 @@ impl Database {
             schema: options.schema_name().to_owned(),
             timeouts: options.timeouts(),
         }));
-        migrate::migrate(&database)?;
+        migrate::migrate(&database, "migration", migrate::MIGRATIONS)?;
         Ok(database)
+    }
+
+    /// Brings tables of another crate in this schema up to date: applies those of `migrations`, each
+    /// a text of SQL with `{schema}`, whose numbers (from 1) the table `{schema}.{table}` does not
+    /// have. The tables of this crate have numbers of their own.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn migrate(
+        &self,
+        table: &'static str,
+        migrations: &'static [&'static str],
+    ) -> Result<(), DatabaseError> {
+        migrate::migrate(self, table, migrations)
     }
 
     /// The schema of the tables.
@@ -87,12 +101,14 @@ impl Database {
         template.replace("{schema}", &self.0.schema)
     }
 
-    /// Executes a statement, in one round trip once a connection has prepared it. The statement must
-    /// be one that may be executed twice: it is sent again when the connection was lost.
+    /// Executes a statement, in one round trip once a connection has prepared it. `{schema}` in it is
+    /// replaced by the name of the schema. The statement must be one that may be executed twice: it is
+    /// sent again when the connection was lost. For tables of other crates
+    /// ([`migrate`](Self::migrate)); those of this one are its own.
     ///
     /// # Errors
     /// [`StoreError::Io`]. The statement may have been executed, or may still be.
-    pub(crate) fn query(
+    pub fn query(
         &self,
         doing: &str,
         template: &str,
@@ -102,7 +118,10 @@ impl Database {
     }
 
     /// As [`query`](Self::query), with a limit of its own for how long it tries again.
-    pub(crate) fn query_within(
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn query_within(
         &self,
         outage_limit: Duration,
         doing: &str,

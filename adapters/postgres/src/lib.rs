@@ -116,10 +116,12 @@ mod tls;
 mod write;
 
 pub use claim::{Claim, ClaimMode};
-pub use database::Database;
+pub use database::{Database, Parameters};
 pub use error::DatabaseError;
 pub use log::PostgresLog;
 pub use objects::{LargeContent, LargeContents, ObjectCollection};
 pub use options::DatabaseOptions;
 pub use password::PASSWORD_FILE_VARIABLE;
 pub use shard::{ShardId, ShardStatus};
+/// The client's types of rows and parameters, for crates with tables of their own in the schema.
+pub use tokio_postgres::{Row, types::ToSql};
