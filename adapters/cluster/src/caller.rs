@@ -55,17 +55,17 @@ impl Caller {
         token: String,
         failover_limit: Duration,
     ) -> Result<Self, ClusterError> {
-        // Nodes are named by addresses: neither a proxy nor a redirection belongs between them.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
+        // As for this machine: no proxy belongs between nodes, wherever they are.
+        let local = reqwest::Url::parse("http://127.0.0.1").map_err(options_error)?;
+        let http = dormouse_http::client(&local, None).map_err(options_error)?;
+        let http = http
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .build();
         Ok(Self {
             tables,
             held: Arc::default(),
-            http: http.map_err(|error| ClusterError::Options(error.to_string()))?,
+            http: http.map_err(options_error)?,
             token,
             failover_limit,
             routes: Mutex::default(),
@@ -187,6 +187,10 @@ pub(crate) fn request_error(error: reqwest::Error) -> CallError {
         true => CallError::NotOwner(text),
         false => CallError::Interrupted(text),
     }
+}
+
+fn options_error(error: impl std::error::Error) -> ClusterError {
+    ClusterError::Options(with_causes(&error))
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {

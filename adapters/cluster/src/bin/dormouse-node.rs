@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use dormouse::host::{LocalHost, Permissions};
+use dormouse::mail::Reach;
 use dormouse::models::{ScriptedProvider, prices};
 use dormouse::ports::Provider;
 use dormouse::{Kernel, KernelBuilder};
@@ -89,6 +90,9 @@ struct Run {
     /// Where large contents are kept, the same for all nodes: s3://BUCKET/PREFIX, file:///FOLDER.
     #[arg(long, value_name = "URL")]
     objects: Option<String>,
+    /// Which processes can write to each other: relatives, tree, or everyone, in all shards.
+    #[arg(long, default_value = "tree", value_parser = reach)]
+    reach: Reach,
     /// How many model calls run at once, at each provider.
     #[arg(long, default_value_t = 16)]
     model_calls: usize,
@@ -192,10 +196,12 @@ async fn run_node(database: DatabaseOptions, run: Run) -> Result<()> {
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     );
+    let reach = run.reach;
     let cluster = Cluster::join(options, move |_shard| {
         let builder = providers().into_iter().fold(
             Kernel::builder()
                 .hibernate_after(RESTS_IN_MEMORY)
+                .reach(reach)
                 .prices(prices()),
             |builder: KernelBuilder, (name, provider)| builder.provider(name, provider),
         );
@@ -216,6 +222,15 @@ async fn run_node(database: DatabaseOptions, run: Run) -> Result<()> {
     }
     cluster.drain().await;
     Ok(())
+}
+
+fn reach(word: &str) -> Result<Reach, String> {
+    match word {
+        "relatives" => Ok(Reach::Relatives),
+        "tree" => Ok(Reach::Tree),
+        "everyone" => Ok(Reach::Everyone),
+        other => Err(format!("{other:?} is none of relatives, tree and everyone")),
+    }
 }
 
 /// The models that programs can name.
