@@ -15,7 +15,7 @@ fn sender() -> ProgramFiles {
         [[turn]]
         when.holds = "round < {MESSAGES}"
         delay_ms = 30
-        calls = [{{ tool = "send_message", args = {{ to = "{{{{ prompt }}}}", message = "note {{{{ round }}}}." }} }}]
+        calls = [{{ tool = "send_message", args = {{ to = "{{{{ prompt }}}}", text = "note {{{{ round }}}}." }} }}]
         [[turn]]
         text = "{{{{ last }}}}"
         "#
