@@ -26,6 +26,13 @@ pub(crate) struct HeldShard {
     pub(crate) in_flight: Arc<InFlight>,
 }
 
+impl HeldShard {
+    /// Whether the two are the same shard, held without a break.
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.in_flight, &other.in_flight)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardState {
     Opening,
@@ -39,22 +46,20 @@ impl Held {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the shard is this node's to claim: begins to open it, unless it is here.
-    pub(crate) fn begin_opening(&self, shard: ShardId) -> bool {
+    /// Begins to open a shard, unless it is here.
+    pub(crate) fn begin_opening(&self, shard: ShardId) -> Option<HeldShard> {
         let mut held = self.lock();
-        let is_new = !held.contains_key(&shard);
-        if is_new {
-            held.insert(
-                shard,
-                HeldShard {
-                    state: ShardState::Opening,
-                    claim: None,
-                    kernel: None,
-                    in_flight: Arc::default(),
-                },
-            );
+        if held.contains_key(&shard) {
+            return None;
         }
-        is_new
+        let opening = HeldShard {
+            state: ShardState::Opening,
+            claim: None,
+            kernel: None,
+            in_flight: Arc::default(),
+        };
+        held.insert(shard, opening.clone());
+        Some(opening)
     }
 
     pub(crate) fn set_claim(&self, claim: &Claim) {
@@ -81,9 +86,20 @@ impl Held {
         Some(found.clone())
     }
 
-    pub(crate) fn remove(&self, shard: ShardId) {
+    /// Renews the lease of a shard no more: it is being released.
+    pub(crate) fn end_claim(&self, shard: ShardId, of: &HeldShard) {
+        if let Some(held) = self.lock().get_mut(&shard).filter(|held| held.is(of)) {
+            held.claim = None;
+        }
+    }
+
+    /// Removes a shard, unless it was removed and is being opened again.
+    pub(crate) fn remove(&self, shard: ShardId, of: &HeldShard) {
+        let mut held = self.lock();
+        let is_here = held.get(&shard).is_some_and(|held| held.is(of));
+        let removed = is_here.then(|| held.remove(&shard));
         // A kernel is dropped outside of the lock.
-        let removed = self.lock().remove(&shard);
+        drop(held);
         drop(removed);
     }
 

@@ -40,7 +40,7 @@
 //! | call | if the node is lost in the middle |
 //! |---|---|
 //! | start | made again, once: the id of the request is a label of the tree, in the commit of its birth |
-//! | input | made again, once: the inbox of requests in the database knows a commit before the input, and the journal shows whether an input followed. If other inputs came at the same time, the error says that the outcome is unknown |
+//! | input | made again, once: the table of requests names a commit before the input, and the journal shows whether it followed. If others were begun at about the same time, and the journal does not have all of them, the error says that the outcome is unknown |
 //! | wait, events, listing | asked again at the new owner; events may be missing, which an event says |
 //! | stop, continue, kill | made again: a second one changes nothing |
 //! | interrupt, checkpoint, branch | the error says that the outcome is unknown |

@@ -248,8 +248,8 @@ impl Node {
     }
 
     fn begin_opening(self: &Arc<Self>, shard: Shard) {
-        if self.caller.held.begin_opening(shard.id) {
-            tokio::spawn(self.clone().open_shard(shard));
+        if let Some(held) = self.caller.held.begin_opening(shard.id) {
+            tokio::spawn(self.clone().open_shard(shard, held));
         }
     }
 

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dormouse::ports::StoreError;
 use dormouse::{CloseReason, Kernel, KernelError, Recovery};
 use dormouse_postgres::{Claim, ClaimMode, PostgresLog, ShardId};
 use dormouse_records::RecordStore;
 
 use crate::database::on_database;
-use crate::held::{ClaimLease, HeldShard, ShardState};
+use crate::held::{ClaimLease, HeldShard};
 use crate::node::Node;
 use crate::peers::ShardPeers;
 use crate::placement::Labels;
@@ -33,24 +32,28 @@ pub struct Shard {
 
 impl Node {
     /// Claims a shard and opens its kernel, unless another node is faster.
-    pub(crate) async fn open_shard(self: Arc<Self>, shard: Shard) {
+    pub(crate) async fn open_shard(self: Arc<Self>, shard: Shard, held: HeldShard) {
         let id = shard.id;
-        match self.try_open(shard).await {
+        match self.try_open(shard, &held).await {
             Ok(true) => {}
-            Ok(false) => self.caller.held.remove(id),
+            Ok(false) => self.caller.held.remove(id, &held),
             Err(error) => {
                 tracing::error!(shard = %id, %error, "the shard cannot be opened");
-                let claim = self.caller.held.get(id).and_then(|held| held.claim);
-                if let Some(claim) = claim {
-                    self.release(claim).await;
-                }
                 self.failed().insert(id, Instant::now() + RETRY_AFTER);
-                self.caller.held.remove(id);
+                let claim = self.caller.held.get(id).and_then(|held| held.claim);
+                match claim {
+                    Some(claim) => self.let_go(claim, &held).await,
+                    None => self.caller.held.remove(id, &held),
+                }
             }
         }
     }
 
-    async fn try_open(self: &Arc<Self>, shard: Shard) -> Result<bool, KernelError> {
+    async fn try_open(
+        self: &Arc<Self>,
+        shard: Shard,
+        held: &HeldShard,
+    ) -> Result<bool, KernelError> {
         let (id, lease, node) = (shard.id, self.options.lease, self.id.clone());
         let database = self.caller.tables.0.clone();
         let claim = move || database.claim_shard(id, &node, lease, ClaimMode::IfFree);
@@ -62,11 +65,11 @@ impl Node {
         let kernel = self.build_kernel(&claim, shard).await?;
         self.caller.held.set_open(id, kernel.clone());
         tracing::info!(shard = %id, epoch = claim.owner().0, "the shard is open");
-        let node = self.clone();
+        let (node, held) = (self.clone(), held.clone());
         tokio::spawn(async move {
             let reason = kernel.closed().await;
             if !matches!(reason, CloseReason::ShutDown) {
-                node.stop_lost(id, claim, kernel, reason).await;
+                node.stop_lost(claim, kernel, reason, &held).await;
             }
         });
         Ok(true)
@@ -95,12 +98,10 @@ impl Node {
     /// Lets the work of a shard come to rest and releases the shard, so that another node can open it
     /// at once. Nothing happens if it is not open.
     pub(crate) async fn give_up(&self, shard: ShardId) {
-        let Some(HeldShard {
-            kernel: Some(kernel),
-            claim: Some(claim),
-            ..
-        }) = self.caller.held.begin_closing(shard)
-        else {
+        let Some(held) = self.caller.held.begin_closing(shard) else {
+            return;
+        };
+        let (Some(kernel), Some(claim)) = (held.kernel.clone(), held.claim.clone()) else {
             return;
         };
         match kernel.drain(self.options.drain_deadline).await {
@@ -108,13 +109,13 @@ impl Node {
             Ok(at_work) => tracing::warn!(%shard, at_work, "calls were cut off at the deadline"),
             Err(error) => tracing::error!(%shard, %error, "the shard was not closed cleanly"),
         }
-        self.release(claim).await;
-        self.caller.held.remove(shard);
+        self.let_go(claim, &held).await;
         tracing::info!(%shard, "the shard was given up");
     }
 
     /// Removes a shard whose kernel closed: its lease is lost, or its store takes no more commits.
-    async fn stop_lost(&self, shard: ShardId, claim: Claim, kernel: Kernel, reason: CloseReason) {
+    async fn stop_lost(&self, claim: Claim, kernel: Kernel, reason: CloseReason, held: &HeldShard) {
+        let shard = claim.shard();
         tracing::error!(%shard, %reason, "the shard is lost");
         self.counters.losses.fetch_add(1, Ordering::Relaxed);
         let shutdown = tokio::time::timeout(SHUTDOWN_LIMIT, kernel.shutdown()).await;
@@ -122,18 +123,17 @@ impl Node {
             tracing::debug!(%shard, %error, "what was not written is lost");
         }
         // The claim has ended, unless the store failed otherwise.
-        self.release(claim).await;
-        let held = self.caller.held.get(shard);
-        if held.is_some_and(|held| held.state != ShardState::Opening) {
-            self.caller.held.remove(shard);
-        }
+        self.let_go(claim, held).await;
     }
 
-    pub(crate) async fn release(&self, claim: Claim) {
-        let database = self.caller.tables.0.clone();
+    /// Releases and removes a shard whose kernel is shut down.
+    async fn let_go(&self, claim: Claim, held: &HeldShard) {
+        let (database, shard) = (self.caller.tables.0.clone(), claim.shard());
+        self.caller.held.end_claim(shard, held);
         let released = on_database(move || database.release(&[claim])).await;
-        if let Err::<(), StoreError>(error) = released {
+        if let Err(error) = released {
             tracing::warn!(%error, "a shard was not released: its lease ends by itself");
         }
+        self.caller.held.remove(shard, held);
     }
 }

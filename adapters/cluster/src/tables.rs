@@ -46,8 +46,10 @@ pub(crate) struct LiveNode {
 pub(crate) struct BegunInput {
     /// A commit of the shard before the one that has the input, if it arrived.
     pub(crate) last_commit: u64,
-    /// How many other inputs to the process were begun at about the same time, or later.
-    pub(crate) others: u64,
+    /// How many inputs to the process were begun at about the same time or later, this one included.
+    pub(crate) inputs: u64,
+    /// A commit of the shard before those of all of them.
+    pub(crate) first_commit: u64,
 }
 
 impl Tables {
@@ -173,15 +175,18 @@ impl Tables {
         if !self.0.query(doing, sql, parameters)?.is_empty() {
             return Ok(None);
         }
-        let sql = "SELECT r.last_commit, (
-                SELECT count(*) FROM {schema}.request AS o WHERE o.pid = r.pid AND o.id <> r.id
-                    AND o.begun_at > r.begun_at - interval '10 minutes'
-            ) FROM {schema}.request AS r WHERE r.id = $1 AND r.nonce <> $2";
+        // No attempt of an input takes ten minutes.
+        let sql = "SELECT r.last_commit, count(*), min(o.last_commit)
+            FROM {schema}.request AS r JOIN {schema}.request AS o
+                ON o.pid = r.pid AND o.begun_at > r.begun_at - interval '10 minutes'
+            WHERE r.id = $1 AND r.nonce <> $2 GROUP BY r.id";
         let parameters = parameters![id.to_owned(), nonce.to_owned()];
         let rows = self.0.query(doing, sql, parameters)?;
+        let number = |row: &Row, column| row.get::<_, i64>(column) as u64;
         Ok(rows.first().map(|row| BegunInput {
-            last_commit: row.get::<_, i64>(0) as u64,
-            others: row.get::<_, i64>(1) as u64,
+            last_commit: number(row, 0),
+            inputs: number(row, 1),
+            first_commit: number(row, 2),
         }))
     }
 

@@ -11,5 +11,6 @@ mod failover;
 mod handles;
 mod messages;
 mod placement;
+mod storm;
 mod token;
 mod zombie;

@@ -76,8 +76,24 @@ fn check_received(texts: &[String]) {
     }
 }
 
+/// The node whose program is killed while messages are under way.
+#[derive(Clone, Copy, PartialEq)]
+enum Killed {
+    OfReceiver,
+    OfSender,
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_arrive_once_though_the_node_of_the_receiver_is_killed() {
+    arrive_once_though(Killed::OfReceiver).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_arrive_once_though_the_node_of_the_sender_is_killed() {
+    arrive_once_though(Killed::OfSender).await;
+}
+
+async fn arrive_once_though(killed: Killed) {
     let world = World::new();
     let a = world.spawn("a", &[]);
     let b = world.spawn("b", &[]);
@@ -90,7 +106,10 @@ async fn messages_arrive_once_though_the_node_of_the_receiver_is_killed() {
         info.fact.is_some_and(|fact| fact.0 > 10)
     })
     .await;
-    a.signal("KILL");
+    match killed {
+        Killed::OfReceiver => a.signal("KILL"),
+        Killed::OfSender => b.signal("KILL"),
+    }
     idle(&sender).await;
     idle(&receiver).await;
     drop((a, b));

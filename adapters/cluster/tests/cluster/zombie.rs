@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::common::{LEASE, STEPS, World, until, within};
+use crate::common::{LEASE, STEPS, World, http, until, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_wakes_up_after_its_lease_does_and_commits_nothing() {
@@ -32,8 +32,8 @@ async fn a_node_that_wakes_up_after_its_lease_does_and_commits_nothing() {
         owners.len() == 8 && owners.values().all(|node| node == "b")
     })
     .await;
-    let epochs = "SELECT string_agg(id || ':' || epoch, ' ' ORDER BY id) FROM {schema}.shard";
-    let epochs = world.sql(epochs).await;
+    let address = "SELECT address FROM {schema}.node WHERE name = 'a'";
+    let address = world.sql(address).await.remove(0);
     a.signal("CONT");
     for process in &processes {
         let exit = within(process.wait()).await.unwrap();
@@ -49,7 +49,18 @@ async fn a_node_that_wakes_up_after_its_lease_does_and_commits_nothing() {
             false => assert_eq!(made, STEPS, "{name}"),
         }
     }
-    eprintln!("epochs when the zombie woke up: {epochs:?}");
+    // It had kernels that ran, and has stopped all of them.
+    let of_a = owners.values().filter(|owner| *owner == "a").count();
+    let metrics = http()
+        .get(format!("http://{address}/metrics"))
+        .send()
+        .await
+        .unwrap();
+    let metrics = metrics.text().await.unwrap();
+    assert!(
+        metrics.contains(&format!("dormouse_shards_lost_total {of_a}\n")),
+        "{metrics}"
+    );
     // It is a node again, with its shards, and all processes are where they were.
     world.settled(&cluster, &["a", "b"]).await;
     until("a has its shards again", async || {
