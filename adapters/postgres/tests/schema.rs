@@ -54,6 +54,35 @@ fn a_later_schema_is_refused_and_left_alone() {
 }
 
 #[test]
+fn tables_of_another_crate_have_migrations_of_their_own() {
+    const FIRST: &str = "CREATE TABLE {schema}.thing (n integer)";
+    const SECOND: &str = "INSERT INTO {schema}.thing VALUES (7)";
+    for_each_server(|server| {
+        let database = server.database();
+        for migrations in [&[FIRST][..], &[FIRST, SECOND], &[FIRST, SECOND]] {
+            database.migrate("thing_migration", migrations).unwrap();
+        }
+        let rows = database.query("read things", "SELECT n FROM {schema}.thing", vec![]);
+        let numbers: Vec<i32> = rows.unwrap().iter().map(|row| row.get(0)).collect();
+        assert_eq!(numbers, [7]);
+        let refused = database.migrate("thing_migration", &[FIRST]).unwrap_err();
+        assert!(
+            matches!(
+                refused,
+                DatabaseError::NewerSchema {
+                    found: 2,
+                    known: 1,
+                    ..
+                }
+            ),
+            "{refused}"
+        );
+        let versions = format!("SELECT version FROM {}.migration", database.schema());
+        assert_eq!(server.sql(&versions), ["1"]);
+    });
+}
+
+#[test]
 fn a_role_that_may_create_nothing_uses_tables_that_exist() {
     for_each_server(|server| {
         let schema = common::new_schema();

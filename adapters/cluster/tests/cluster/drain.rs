@@ -43,3 +43,31 @@ async fn any_program_can_drain_a_node() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_nodes_can_be_restarted_one_after_the_other() {
+    let world = World::new();
+    let mut nodes = ["a", "b", "c"].map(|name| (name, world.spawn(name, &[])));
+    let cluster = world.connect().await;
+    world.settled(&cluster, &["a", "b", "c"]).await;
+    let names: Vec<String> = (0..30).map(|n| format!("p{n}")).collect();
+    let mut processes = Vec::new();
+    for (name, node) in &mut nodes {
+        for each in names.iter().skip(processes.len()).take(10) {
+            let start = cluster.start(world.steps()).input(&**each);
+            processes.push(within(start.into_future()).await.unwrap());
+        }
+        node.signal("TERM");
+        let old = std::mem::replace(node, world.spawn(name, &[]));
+        assert!(within(old.ended_well()).await);
+        world.settled(&cluster, &["a", "b", "c"]).await;
+    }
+    for process in processes {
+        let exit = within(process.wait()).await.unwrap();
+        assert!(exit.message.ends_with("is done"), "{exit:?}");
+    }
+    let effects = world.effects();
+    for name in &names {
+        assert_eq!(effects.get(name), Some(&STEPS), "{name}");
+    }
+}
