@@ -164,7 +164,8 @@ impl StartContext {
 /// Whether environment information or tool offers must be collected for this child. A fork inherits
 /// those of its parent.
 pub(crate) fn needs_start_context(child: &Child) -> bool {
-    matches!(child.origin, Origin::Spawned { .. }) && needs_gathering(&child.program)
+    let is_spawned = matches!(child.origin, Origin::Spawned { .. } | Origin::Judge { .. });
+    is_spawned && needs_gathering(&child.program)
 }
 
 /// Collects and applies the start context of each child that needs one. The tools are listed for the

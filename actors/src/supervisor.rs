@@ -51,7 +51,7 @@ pub(crate) use self::mail::{MailMessage, ReachableProcesses, SendRequest};
 pub(crate) use self::pids::PidCounter;
 use self::recovery_queue::RecoveryQueue;
 use self::reopening::PendingReopenings;
-pub(crate) use self::reopening::ReopeningCommit;
+pub(crate) use self::reopening::{RaiseOfEnded, ReopeningCommit};
 pub(crate) use self::run::RunMessage;
 pub(crate) use self::table::{ListFilter, ListedProcess, MAX_EXAMINED, ProcessTable};
 pub(crate) use self::tree::TreeMessage;

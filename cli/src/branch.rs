@@ -18,7 +18,7 @@ use crate::process_trees::{Trees, isolate_others};
 use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::{WhenAsleep, run_to_end};
 use crate::stop_signals::StopSignals;
-use crate::terminal::{self, OutputFormat};
+use crate::terminal;
 
 /// `dormouse checkpoint`
 #[derive(Debug, Args)]
@@ -120,10 +120,7 @@ async fn run_branch(
         .run_flags(&continuation.flags)
         .open_existing()
         .await?;
-    let events = EventPrinter::spawn(
-        &kernel,
-        OutputFormat::from_json_flag(continuation.flags.json),
-    );
+    let events = EventPrinter::of_run(&kernel, &continuation.flags);
     let stop = StopSignals::listen()?;
     // Only the branch runs: every existing tree is isolated.
     isolate_others(&kernel, &[]).await?;

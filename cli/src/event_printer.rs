@@ -1,5 +1,6 @@
 //! Prints the events of a kernel while its processes run: as JSON lines on standard output, or as
-//! progress on standard error.
+//! progress on standard error. Questions of tool servers among them are answered by the user, or
+//! declined (`server_questions.rs`).
 
 use std::io::Write;
 
@@ -9,8 +10,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::approval::call_json;
+use crate::args::RunFlags;
 use crate::process_table::paused_json;
 use crate::progress::Progress;
+use crate::server_questions::{Answerer, Answers};
 use crate::terminal::{self, OutputFormat};
 
 /// A task that prints the events of a kernel until the kernel is shut down.
@@ -20,12 +23,19 @@ pub(crate) struct EventPrinter {
 }
 
 impl EventPrinter {
+    /// Prints every event of a command with these flags from now on.
+    pub(crate) fn of_run(kernel: &Kernel, flags: &RunFlags) -> Self {
+        let format = OutputFormat::from_json_flag(flags.json);
+        Self::spawn(kernel, format, Answers::of_run(flags))
+    }
+
     /// Prints every event from now on.
-    pub(crate) fn spawn(kernel: &Kernel, format: OutputFormat) -> Self {
+    pub(crate) fn spawn(kernel: &Kernel, format: OutputFormat, answers: Answers) -> Self {
         let events = kernel.events();
+        let answerer = Answerer::new(kernel.clone(), answers);
         let task = match format {
-            OutputFormat::Json => tokio::spawn(print_json(events)),
-            OutputFormat::Text => tokio::spawn(show_progress(events)),
+            OutputFormat::Json => tokio::spawn(print_json(events, answerer)),
+            OutputFormat::Text => tokio::spawn(show_progress(events, answerer)),
         };
         Self { format, task }
     }
@@ -46,18 +56,33 @@ impl EventPrinter {
     }
 }
 
-async fn show_progress(mut events: Events) {
+async fn show_progress(mut events: Events, mut answerer: Answerer) {
     let mut progress = Progress::new();
-    while let Some(event) = events.next().await {
-        progress.show(&event);
+    loop {
+        let was_asking = answerer.is_asking();
+        tokio::select! {
+            event = events.next() => {
+                let Some(event) = event else { return };
+                progress.show(&event);
+                if answerer.will_ask(&event) {
+                    progress.hide();
+                }
+                answerer.handle_event(event);
+            }
+            line = answerer.next_line() => answerer.handle_line(line),
+        }
+        if was_asking && !answerer.is_asking() {
+            progress.show_again();
+        }
     }
 }
 
-async fn print_json(mut events: Events) {
+async fn print_json(mut events: Events, mut answerer: Answerer) {
     let mut out = terminal::stdout();
     while let Some(event) = events.next().await {
         // If the reader of standard output is gone, the run still continues to its end.
         let _ = writeln!(out, "{}", terminal::escaped_json(&event_json(&event)));
+        answerer.handle_event(event);
     }
 }
 

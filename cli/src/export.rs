@@ -24,6 +24,7 @@ use crate::process_position::ProcessPosition;
 use crate::process_trees::isolate_others;
 use crate::requirements::{compile_exported, warn_of_missing_permissions};
 use crate::run_to_end::{WhenAsleep, run_to_end};
+use crate::server_questions::Answers;
 use crate::stop_signals::StopSignals;
 use crate::store_key::Key;
 use crate::terminal::{self, OutputFormat};
@@ -191,6 +192,7 @@ async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure
     let kernel = KernelSetup::new(Some(&args.store), &args.key)
         .permissions(&args.permissions)
         .models(&args.models)
+        .server_questions()
         .build()
         .await?;
     let programs = manifest
@@ -201,7 +203,8 @@ async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure
     let programs = compile_exported(programs, &manifest.programs).unwrap_or_default();
     warn_of_missing_permissions(&kernel, &programs);
     isolate_others(&kernel, &[]).await?;
-    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.json));
+    let format = OutputFormat::from_json_flag(args.json);
+    let events = EventPrinter::spawn(&kernel, format, Answers::of_format(format));
     let stop = StopSignals::listen()?;
     let import = with_policy(kernel.import(file), args.effects);
     let ImportedTree { process, pids, .. } = import.await?;

@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +13,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::anyhow;
 use clap::Args;
 use dormouse::KernelError;
-use dormouse::garbage::{CollectionReport, CollectionRequest, InUse, UnreadablePolicy, collect};
+use dormouse::garbage::{
+    CollectionReport, CollectionRequest, EncodedRecord, InUse, UnreadablePolicy, collect,
+};
+use dormouse::id::Pid;
 use dormouse::inventory::Inventory;
 use dormouse::ports::{OwnerToken, Store as _, StoreError, SweepLimits, SweepMode, SweepOutcome};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
-use dormouse::store::{LogStore, Options};
+use dormouse::store::{Issue, LogStore, Options, Repair, fsck};
 
 use crate::args::Store;
 use crate::failure::Failure;
@@ -77,7 +81,8 @@ impl Gc {
 const MAX_ADVISED_LIVE_PERCENT: u8 = 90;
 
 /// Collects garbage, or counts it, and prints the result. A signal stops the collection at its next
-/// step. Exits with 3 if the store has lost something that nobody has acknowledged.
+/// step. Exits with 3 if the store has lost something that nobody has acknowledged, also if only a
+/// segment that was to be freed shows it.
 pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     require_store(&args.store.folder)?;
     let has_a_rule =
@@ -118,11 +123,15 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
         }
     };
     let collected = joined.map_err(|error| Failure::Run(error.to_string()))?;
-    let (report, lost) = collected.map_err(KernelError::from)?;
+    let Collected {
+        report,
+        lost,
+        is_loss_new,
+    } = collected.map_err(KernelError::from)?;
     print_report(&report, &lost, mode, unreadable, live_percent)?;
     print_losses(&mut terminal::stdout(), &lost, false)?;
     // Acknowledged damage is printed, but does not change the exit code.
-    if report.is_damage_new {
+    if is_loss_new {
         return Ok(ExitCode::from(3));
     }
     Ok(match report.swept.outcome {
@@ -131,14 +140,23 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Runs the collection, and returns what it found and what the store has lost.
+/// What a collection found.
+struct Collected {
+    report: CollectionReport,
+    /// What the store has lost.
+    lost: Vec<String>,
+    /// Whether something is lost that nobody has acknowledged.
+    is_loss_new: bool,
+}
+
+/// Runs the collection.
 fn collect_garbage(
     args: &Gc,
     options: Options,
     mode: SweepMode,
     is_stopped: &AtomicBool,
-) -> Result<(CollectionReport, Vec<String>), StoreError> {
-    let (store, owner) = open(args, options, mode)?;
+) -> Result<Collected, StoreError> {
+    let (store, owner) = open(args, options.clone(), mode)?;
     let retention = retention(args);
     let collection = CollectionRequest {
         owner,
@@ -164,7 +182,28 @@ fn collect_garbage(
     };
     let report = collect(&store, collection)?;
     let lost = store.processes()?.losses;
-    Ok((report, lost))
+    drop(store);
+    // A damaged segment does not say whether something is lost with it, nor whether that was
+    // acknowledged. The check reads the whole log, and only such a store pays for it.
+    let is_complete = report.swept.outcome == SweepOutcome::Done;
+    let is_damaged = is_complete && !report.swept.damaged_segments.is_empty();
+    let is_loss_new =
+        report.is_damage_new || (is_damaged && has_new_loss(&args.store.folder, &options)?);
+    Ok(Collected {
+        report,
+        lost,
+        is_loss_new,
+    })
+}
+
+/// Whether `fsck` finds something lost that nobody has acknowledged.
+fn has_new_loss(folder: &Path, options: &Options) -> Result<bool, StoreError> {
+    let mut is_undecodable = false;
+    let mut check_record = |_: Pid, record: EncodedRecord<'_>| {
+        is_undecodable |= record.contents().is_err();
+    };
+    let report = fsck(folder, options, Repair::No, &mut check_record)?;
+    Ok(is_undecodable || !report.issues.iter().all(Issue::is_repairable))
 }
 
 /// Opens the store: read-only for counting, so that another program may write it meanwhile.

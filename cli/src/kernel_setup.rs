@@ -20,6 +20,7 @@ use crate::failure::Failure;
 use crate::mcp_login::logins_folder;
 use crate::models::Models;
 use crate::permissions::Permissions;
+use crate::server_questions::QUESTIONS_EXPIRE;
 use crate::store_key::{Key, store_options};
 use crate::{findings, terminal};
 
@@ -38,6 +39,8 @@ pub(crate) struct KernelSetup<'a> {
     /// How long a process rests in memory before it hibernates; `None` for ever.
     hibernate_after: Option<Duration>,
     is_unattended: bool,
+    /// Whether tool servers may ask the user: an `EventPrinter` of the kernel answers or declines.
+    takes_server_questions: bool,
 }
 
 impl<'a> KernelSetup<'a> {
@@ -52,6 +55,7 @@ impl<'a> KernelSetup<'a> {
             tool_servers: McpClient::default(),
             hibernate_after: None,
             is_unattended: false,
+            takes_server_questions: false,
         }
     }
 
@@ -94,7 +98,15 @@ impl<'a> KernelSetup<'a> {
             // A run that waits for alarms may have many sleepers.
             hibernate_after: flags.wait.then_some(RESTS_IN_MEMORY),
             is_unattended: flags.unattended,
-            ..setup
+            ..setup.server_questions()
+        }
+    }
+
+    /// Lets tool servers ask the user. The command has to spawn an `EventPrinter`.
+    pub(crate) fn server_questions(self) -> Self {
+        Self {
+            takes_server_questions: true,
+            ..self
         }
     }
 
@@ -149,6 +161,9 @@ impl<'a> KernelSetup<'a> {
         }
         if self.is_unattended {
             builder = builder.unattended();
+        }
+        if self.takes_server_questions {
+            builder = builder.server_questions(QUESTIONS_EXPIRE);
         }
         Ok(builder)
     }

@@ -43,6 +43,7 @@ mod run;
 mod run_to_end;
 mod schema;
 mod send;
+mod server_questions;
 mod show;
 mod sleepers;
 mod stop_signals;

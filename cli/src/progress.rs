@@ -10,7 +10,7 @@ use dormouse::id::Pid;
 use dormouse::process::Exit;
 use dormouse::record::{CallFact, DescriptorFact};
 use dormouse::{Event, Fact};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::terminal::{coloured_stderr, one_line, print_stderr};
 
@@ -46,6 +46,22 @@ impl Progress {
             })
         } else {
             Self::Lines
+        }
+    }
+
+    /// Takes the tree away, so that the user can be asked something. Steps are not shown meanwhile.
+    pub(crate) fn hide(&self) {
+        if let Self::Tree(tree) = self {
+            // If standard error is closed, nothing is to be taken away.
+            let _ = tree.bars.clear();
+            tree.bars.set_draw_target(ProgressDrawTarget::hidden());
+        }
+    }
+
+    /// Shows the tree again.
+    pub(crate) fn show_again(&self) {
+        if let Self::Tree(tree) = self {
+            tree.bars.set_draw_target(ProgressDrawTarget::stderr());
         }
     }
 

@@ -152,7 +152,7 @@ pub(crate) async fn race(args: Race) -> Result<ExitCode, Failure> {
         .await?;
     let race = args.prepare(&kernel)?;
     let format = OutputFormat::from_json_flag(args.flags.json);
-    let events = EventPrinter::spawn(&kernel, format);
+    let events = EventPrinter::of_run(&kernel, &args.flags);
     let mut stop = StopSignals::listen()?;
     let store = Some(args.store.folder.as_path());
     // Only the branches run: every existing tree is isolated.

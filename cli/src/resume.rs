@@ -23,7 +23,6 @@ use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::{Roots, WhenAsleep, run_to_end};
 use crate::sleepers::now_ms;
 use crate::stop_signals::StopSignals;
-use crate::terminal::OutputFormat;
 use crate::terminal::print_stderr;
 
 /// `dormouse resume`
@@ -62,7 +61,7 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         .run_flags(&args.flags)
         .open_existing()
         .await?;
-    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
+    let events = EventPrinter::of_run(&kernel, &args.flags);
     let stop = StopSignals::listen()?;
     let trees = Trees::new(kernel.processes().await?);
     let folder = args.store.folder.display();
@@ -123,9 +122,19 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         .collect();
     // Nothing is to be done for a tree that is asleep. Its alarms fire in a run that waits.
     let now_ms = now_ms();
-    let (asleep, awake): (Vec<Pid>, Vec<Pid>) = living_roots
+    let (mut asleep, mut awake): (Vec<Pid>, Vec<Pid>) = living_roots
         .iter()
         .partition(|root| trees.asleep_until(**root).is_some_and(|at| at > now_ms));
+    if !args.pids.is_empty() {
+        // A tree that the user names is continued if it was stopped.
+        for root in std::mem::take(&mut asleep) {
+            match has_stopped_member(&kernel, &trees, root).await {
+                true => awake.push(root),
+                false => asleep.push(root),
+            }
+        }
+        awake.sort_unstable();
+    }
     for root in &awake {
         print_stderr(&format!("resumes {}", trees.describe(*root)));
     }
@@ -182,6 +191,18 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         Loss::NoneOrAcknowledged if not_loaded.is_empty() => code,
         Loss::NoneOrAcknowledged | Loss::New => ExitCode::from(3),
     })
+}
+
+/// Whether a process of a tree was stopped. Only its journal says that of a process that is not
+/// loaded: costs a read of each.
+async fn has_stopped_member(kernel: &Kernel, trees: &Trees, root: Pid) -> bool {
+    for pid in trees.living_members(&[root]) {
+        // A journal that cannot be read is reported when the process is loaded.
+        if kernel.inspect(pid).await.is_ok_and(|view| view.stopped) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Says what the store has lost, after a run that ended with `code`. Returns the exit code of the

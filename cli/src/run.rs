@@ -20,7 +20,6 @@ use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::{WhenAsleep, run_to_end};
 use crate::stop_signals::StopSignals;
 use crate::store_key::Key;
-use crate::terminal::OutputFormat;
 
 /// `dormouse run`
 #[derive(Debug, Args)]
@@ -76,7 +75,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         }
         None => {}
     }
-    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
+    let events = EventPrinter::of_run(&kernel, &args.flags);
     let stop = StopSignals::listen()?;
     warn_of_missing_permissions(&kernel, [&program]);
     isolate_others(&kernel, &[]).await?;

@@ -25,7 +25,7 @@ use crate::resume::{exclude_lost_trees, report_losses};
 use crate::run::{Input, input_parts};
 use crate::run_to_end::{WhenAsleep, run_to_end};
 use crate::stop_signals::StopSignals;
-use crate::terminal::{OutputFormat, print_stderr};
+use crate::terminal::print_stderr;
 
 /// `dormouse send`
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ pub(crate) async fn send(args: Send) -> Result<ExitCode, Failure> {
             "nothing is sent to process {pid}: its tree has lost something"
         )));
     }
-    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
+    let events = EventPrinter::of_run(&kernel, &args.flags);
     let stop = StopSignals::listen()?;
     if let Ok(view) = kernel.inspect(pid).await {
         warn_of_missing_permissions(&kernel, &[view.program]);

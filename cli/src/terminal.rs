@@ -66,6 +66,13 @@ pub(crate) fn print_stderr(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
+/// Shows on standard error what the user is to type, in a line that is not ended.
+pub(crate) fn print_prompt(text: &str) {
+    let mut out = stderr();
+    let _ = write!(out, "{text}");
+    let _ = out.flush();
+}
+
 /// A stream that writes text as it is, or makes it visible first.
 pub(crate) struct VisibleWriter<W> {
     out: W,

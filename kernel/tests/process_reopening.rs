@@ -532,6 +532,36 @@ fn a_root_whose_budget_is_used_up_stays_ended() {
 }
 
 #[test]
+fn a_root_that_ended_at_a_limit_is_opened_by_a_raise_of_it() {
+    let mut root = task("[budget]\ninput_tokens = 3\n");
+    root.reply(&[("wait", "{}")]);
+    let ended = || {
+        let last_fact = FactNumber(root.facts.len() as u64);
+        EndedProcess::raised(PARENT, Box::new(root.replayed()), last_fact, NOW)
+    };
+    let by = |input_tokens| Budget {
+        input_tokens: Some(input_tokens),
+        ..Budget::default()
+    };
+    // What it used is 3: with a limit of 3 it would end again at once.
+    let still = ended().reopen_raised("r".into(), by(0), NOW).unwrap_err();
+    assert!(still.to_string().contains("3 of 3"), "{still}");
+    let reopening = ended().reopen_raised("r".into(), by(10), NOW).unwrap();
+    let before = root.facts.len();
+    root.run_again(&reopening);
+    assert_eq!(
+        root.fact_names(before)[..4],
+        ["reopened", "budget_raised", "message_queued", "turn_began"]
+    );
+    assert_eq!(root.state.budget().limits().input_tokens, Some(13));
+    let message = root.state.messages().last().unwrap().text();
+    assert!(message.contains("was raised. Go on."), "{message}");
+    root.reply(&[]);
+    assert_eq!(root.last_exit().status, ExitStatus::Done);
+    assert_eq!(root.last_exit().reopenings, 1);
+}
+
+#[test]
 fn the_wall_time_of_a_root_does_not_pass_while_it_has_ended() {
     let mut root = task("[budget]\nwall_time = \"10s\"\n");
     root.now_ms = NOW + 4_000;

@@ -222,7 +222,9 @@ fn a_stopped_process_records_a_reply_that_is_being_read() {
 /// The call that created a child.
 fn creating_call(origin: &Origin) -> CallId {
     match origin {
-        Origin::Forked { call, .. } | Origin::Spawned { call } => *call,
+        Origin::Forked { call, .. } | Origin::Judge { call, .. } | Origin::Spawned { call } => {
+            *call
+        }
         Origin::Started | Origin::Copied { .. } => panic!("it is no child"),
     }
 }

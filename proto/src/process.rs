@@ -204,6 +204,13 @@ pub enum Origin {
         /// Last fact that was copied.
         at: FactNumber,
     },
+    /// Spawned by its parent in this call of `explore`, to judge another child of the call.
+    Judge {
+        /// Call of the parent.
+        call: CallId,
+        /// Index within the call, which follows those of the children that are judged.
+        index: u32,
+    },
 }
 
 /// A row of the process table.
@@ -387,7 +394,13 @@ impl ProcessRow {
         match (self.branched_from, &self.origin) {
             (Some(origin), _) => (!origin.is_imported()).then_some((origin.pid, origin.fact)),
             (None, Origin::Copied { from, at }) => Some((*from, *at)),
-            (None, Origin::Started | Origin::Forked { .. } | Origin::Spawned { .. }) => None,
+            (
+                None,
+                Origin::Started
+                | Origin::Forked { .. }
+                | Origin::Spawned { .. }
+                | Origin::Judge { .. },
+            ) => None,
         }
     }
 }

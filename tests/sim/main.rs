@@ -146,6 +146,7 @@ const KINDS: &[&str] = &[
     "faults",
     "forks",
     "spawns",
+    "judges",
     "forks by the host",
     "restores",
     "snapshots",

@@ -7,6 +7,7 @@ use dormouse_proto::message::Block;
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
 use dormouse_proto::record::EffectPlace;
 
+use crate::programs::CRITIC_KEY;
 use crate::world::World;
 
 /// After so long a model has not answered.
@@ -277,7 +278,12 @@ impl World {
                 format!("{{\"prompts\": [{}]}}", prompts.join(", "))
             }
             "explore" => {
-                let judge = ["", ", \"judge\": {\"type\": \"object\"}"][self.random.index(2)];
+                let judges = [
+                    "",
+                    ", \"judge\": {\"schema\": {\"type\": \"object\"}}",
+                    ", \"judge\": {\"program\": \"critic\"}",
+                ];
+                let judge = judges[self.random.index(judges.len())];
                 format!("{{\"prompts\": [\"one way {token}\", \"another {token}\"]{judge}}}")
             }
             "spawn" => self.spawn(&fd, &token),
@@ -287,6 +293,10 @@ impl World {
             "wait" => format!("{{\"timeout_ms\": {}}}", self.random.below(4) * 300),
             "list_processes" => "{}".to_owned(),
             "submit_result" if small == 1 => format!("{{\"value\": {{\"said\": \"{token}\"}}}}"),
+            "submit_result" if state.program().key() == CRITIC_KEY => {
+                let passes = small > 2;
+                format!("{{\"value\": {{\"pass\": {passes}, \"said\": \"{token}\"}}}}")
+            }
             "submit_result" => {
                 format!("{{\"value\": {{\"count\": {small}, \"said\": \"{token}\"}}}}")
             }

@@ -26,6 +26,7 @@ enabled = ["read_fd", "search_fd", "diff_fd", "fd_to_file", "summarize_fd", "lis
 worker = "worker.toml"
 plain = "plain.toml"
 typed = "typed.toml"
+critic = "critic.toml"
 [file_descriptor]
 max_direct_output_chars = 50
 default_page_size = 20
@@ -152,6 +153,23 @@ schema = { type = "object", required = ["count"], properties = { count = { type 
 attempts = 2
 "#;
 
+/// The key of the program that judges the children of explorations.
+pub(crate) const CRITIC_KEY: &str = "critic.toml";
+
+const CRITIC: &str = r#"
+[model]
+name = "m"
+provider = "scripted"
+max_iterations = 4
+[prompt]
+system = "You judge."
+[tools]
+enabled = ["grep"]
+[result]
+schema = { type = "object", required = ["pass"], properties = { pass = { type = "boolean" }, said = { type = "string" } } }
+attempts = 2
+"#;
+
 /// The tools of the host: `grep` is done once, `look` may be done again.
 pub(crate) const HOST_TOOLS: [&str; 2] = ["grep", "look"];
 
@@ -227,6 +245,7 @@ fn compiled(entry: &str) -> Program {
                 .replace("[linked_programs]\n", ASK),
             Some("worker.toml") => WORKER.to_owned(),
             Some("typed.toml") => TYPED.to_owned(),
+            Some(CRITIC_KEY) => CRITIC.to_owned(),
             _ => PLAIN.to_owned(),
         };
         Ok(Bytes::from(text))

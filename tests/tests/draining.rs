@@ -118,7 +118,7 @@ async fn a_call_that_waits_for_messages_does_not_hold_up_a_drain() {
         let args = r#"{"timeout_ms": 3600000}"#;
         waiting.call("receive_messages", args).await
     });
-    within(process.wait_for(|view| view.status() == "acting"))
+    within(process.wait_for(|view| view.status().word() == "acting"))
         .await
         .unwrap();
     assert_eq!(

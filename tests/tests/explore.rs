@@ -1,5 +1,5 @@
 //! `explore` in whole kernels: children propose their writes and never make them, also when the
-//! kernel dies in the middle; a schema or the first end decides (SPEC-1).
+//! kernel dies in the middle; a schema, a program or the first end decides (SPEC-1).
 
 use std::future::IntoFuture;
 use std::path::Path;
@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use dormouse::message::Block;
 use dormouse::model::{Reply, Request};
 use dormouse::ports::{Model, Tool};
-use dormouse::process::ExitStatus;
+use dormouse::process::{ExitStatus, Origin};
+use dormouse::program::Program;
 use dormouse::store::LogStore;
 use dormouse::{FnTool, Kernel, Process, Recovery};
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, says, within};
@@ -77,14 +78,13 @@ async fn children_propose_their_writes_and_a_schema_decides() {
         .unwrap();
     let args = json!({
         "prompts": ["append 1", "append 2", "three"],
-        "judge": { "type": "object", "properties": { "line": { "const": "2" } } },
+        "judge": { "schema": { "type": "object", "properties": { "line": { "const": "2" } } } },
     });
     let parent = start(&kernel, args).await;
     let exit = within(parent.wait()).await.unwrap();
     assert_eq!(exit.status, ExitStatus::Done);
     let message = exit.message.to_string();
     assert!(message.contains("children=\"3\" winner=\"2\""), "{message}");
-    assert!(message.contains("its answer is not JSON"), "{message}");
     assert!(written.lock().unwrap().is_empty(), "a proposal is no call");
     let children = parent.children().await.unwrap();
     assert_eq!(children.len(), 3);
@@ -125,9 +125,10 @@ async fn without_a_judge_the_first_child_that_is_done_wins() {
     let exit = within(start(&kernel, prompts).await.wait()).await.unwrap();
     assert!(exit.message.contains("winner=\"1\""), "{exit:?}");
     assert!(exit.message.contains("it ended as killed"), "{exit:?}");
-    let none = json!({ "prompts": ["a", "b"], "judge": { "type": "integer" } });
+    let none = json!({ "prompts": ["a", "b"], "judge": { "schema": { "type": "integer" } } });
     let exit = within(start(&kernel, none).await.wait()).await.unwrap();
     assert!(!exit.message.contains("winner="), "{exit:?}");
+    assert!(exit.message.contains("its answer is not JSON"), "{exit:?}");
     assert!(written.lock().unwrap().is_empty());
 }
 
@@ -173,6 +174,90 @@ async fn an_exploration_survives_the_end_of_its_kernel() {
         assert!(exit.message.contains("winner="), "{exit:?}");
         assert_eq!(parent.children().await.unwrap().len(), 2);
         assert!(written.lock().unwrap().is_empty());
+        kernel.shutdown().await.unwrap();
+    }
+}
+
+/// A program whose linked program `critic` judges.
+fn judged_program(kernel: &Kernel) -> Program {
+    let model = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
+    let main = format!(
+        "{model}[tools]\nenabled = [\"append\", \"explore\", \"spawn\"]\n[linked_programs]\n\
+         critic = \"critic.toml\"\n"
+    );
+    let critic =
+        format!("{model}[result]\nschema = {{ type = \"object\", required = [\"pass\"] }}\n");
+    let files = [("main.toml", main), ("critic.toml", critic)];
+    let files = files.map(|(name, text)| (name.to_owned(), text.into()));
+    kernel.compile("main.toml", &files.into()).unwrap().program
+}
+
+/// Passes the child that would append 2, or does what the others do.
+fn judges_or_does(request: &Request) -> Reply {
+    let text = last(request);
+    if !is_judged(&text) {
+        return does(request);
+    }
+    let value = json!({ "value": { "pass": text.contains(r#""line":"2""#) } });
+    asks(&[("submit_result", &value.to_string())])
+}
+
+/// Whether this is what a judge reads.
+fn is_judged(text: &str) -> bool {
+    text.contains(r#""status":"at_write""#)
+}
+
+/// The kernel dies while the first judge thinks. Each child is judged by one process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_judges_also_if_the_kernel_ends_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = Written::default();
+    let judges = Arc::new(Notify::new());
+    let open = |folder: &Path, judges: Option<Arc<Notify>>| {
+        let waits = FnModel(move |request: Request| {
+            let judges = judges.clone();
+            async move {
+                if let Some(judges) = judges.filter(|_| is_judged(&last(&request))) {
+                    judges.notify_one();
+                    std::future::pending::<()>().await;
+                }
+                Ok(judges_or_does(&request))
+            }
+        });
+        Kernel::open(LogStore::open(folder).unwrap())
+            .model("m", waits)
+            .tool(append(&written))
+            .recovery(Recovery::Resume)
+    };
+    let kernel = open(folder.path(), Some(judges.clone()))
+        .build()
+        .await
+        .unwrap();
+    let args = json!({ "prompts": ["append 1", "append 2"], "judge": { "program": "critic" } });
+    let start = kernel
+        .start(judged_program(&kernel))
+        .input(args.to_string());
+    let pid = within(start.into_future()).await.unwrap().pid();
+    within(judges.notified()).await;
+    // As after a kill: nothing is shut down.
+    let copy = tempfile::tempdir().unwrap();
+    dormouse_tests::copy_folder(folder.path(), copy.path(), &["LOCK"]).unwrap();
+    kernel.shutdown().await.unwrap();
+
+    for folder in [folder.path(), copy.path()] {
+        let kernel = open(folder, None).build().await.unwrap();
+        let parent = kernel.process(pid).await.unwrap();
+        let exit = within(parent.wait()).await.unwrap();
+        assert!(exit.message.contains("winner=\"2\""), "{exit:?}");
+        assert!(written.lock().unwrap().is_empty());
+        let children = parent.children().await.unwrap();
+        let judges = children.iter().filter_map(|child| match child.row.origin {
+            Origin::Judge { index, .. } => Some(index),
+            _ => None,
+        });
+        let mut judges: Vec<_> = judges.collect();
+        judges.sort_unstable();
+        assert!(matches!(&judges[..], [3] | [2, 3]), "{judges:?}");
         kernel.shutdown().await.unwrap();
     }
 }

@@ -466,3 +466,48 @@ async fn a_held_child_is_raised_below_a_parent_that_is_loaded_or_hibernates() {
     assert_eq!(requests.all().len(), before);
     kernel.shutdown().await.unwrap();
 }
+
+/// Looks again and again, until it reads that its limit was raised.
+fn looks_until_raised() -> impl Model {
+    FnModel(|request: Request| async move {
+        let last = request.messages.last().unwrap().text();
+        Ok(ten(match last.contains("was raised") {
+            true => says("done"),
+            false => asks(&[("look", "{}")]),
+        }))
+    })
+}
+
+#[tokio::test]
+async fn a_root_that_ended_at_its_limit_is_opened_by_a_raise_and_held_until_it_is_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = || {
+        let look = |_: serde_json::Value| async { Ok::<_, String>("seen") };
+        open(folder.path())
+            .model("m", looks_until_raised())
+            .tool(FnTool::new("look", "Looks.", look))
+            .build()
+    };
+    let kernel = opened().await.unwrap();
+    let text = "max_iterations = 50\n[tools]\nenabled = [\"look\"]\n[budget]\noutput_tokens = 20\n";
+    let start = kernel.start(program(&kernel, text)).input("go");
+    let process = start.await.unwrap();
+    let pid = process.pid();
+    let exit = within(process.wait()).await.unwrap();
+    assert_eq!(exit.status, ExitStatus::BudgetExhausted);
+    let too_little = raise(&kernel, pid, 0).await.unwrap_err().to_string();
+    assert!(too_little.contains("20 of 20"), "{too_little}");
+    assert_eq!(raise(&kernel, pid, 100).await.unwrap(), None);
+    assert_eq!(status(&kernel, pid.0).await, "held");
+    within(kernel.shutdown()).await.unwrap();
+
+    let kernel = opened().await.unwrap();
+    assert_eq!(status(&kernel, pid.0).await, "held");
+    let process = within(kernel.resume(pid)).await.unwrap();
+    let exit = within(process.wait()).await.unwrap();
+    assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, "done"));
+    assert_eq!(exit.reopenings, 1);
+    let done = raise(&kernel, pid, 1).await.unwrap_err().to_string();
+    assert!(done.contains("ended as done, and not at a limit"), "{done}");
+    within(kernel.shutdown()).await.unwrap();
+}

@@ -2,17 +2,21 @@
 //!
 //! A raise changes limits, and loads nothing that is held: neither the process nor its parent. Each
 //! of the two decides by itself: in its journal where it is held, and otherwise as an input. So what
-//! goes on after a raise is what is loaded or hibernates, and the rest does when it is resumed.
+//! goes on after a raise is what is loaded or hibernates, and the rest does when it is resumed. A root
+//! that ended at a limit is opened again by a raise, and held.
 
 use dormouse_kernel::process::{self, HostRequest, Input, State};
 use dormouse_proto::budget::{Budget, Paused};
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::process::ProcessRow;
+use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
+use tokio::sync::oneshot;
 
 use super::kernel::Kernel;
 use super::process::Process;
 use crate::error::{KernelError, NotFound, ProcessError};
-use crate::supervisor::{DecideAtRest, ListFilter, NotRecorded, child_slot};
+use crate::supervisor::{
+    DecideAtRest, ListFilter, NotRecorded, RaiseOfEnded, RunMessage, child_slot,
+};
 
 impl Process {
     /// Raises limits of the process by these amounts. A process that is paused at a limit goes on
@@ -23,14 +27,19 @@ impl Process {
     /// has left. The raise is durable when this returns. A raise loads nothing that is held: such a
     /// process stays held, and goes on when it is [resumed](Kernel::resume).
     ///
+    /// A root that ended at a limit is opened again: its next turn begins with the message that the
+    /// limit was raised, once it is resumed. An ended child got its share back to its parent: a
+    /// message opens it with a new one.
+    ///
     /// # Errors
-    /// [`ProcessError::NotRaised`] if the process has no limit of an amount, or its parent has too
-    /// little left; [`ProcessError::Ended`], [`ProcessError::Busy`], and
+    /// [`ProcessError::NotRaised`] if the process has no limit of an amount, its parent has too
+    /// little left, or it has ended and is not opened by a raise; [`ProcessError::Busy`], and
     /// [`StoreFailure`](crate::StoreFailure) if a journal cannot be read or written.
     pub async fn raise(&self, by: Budget) -> Result<Option<Paused>, KernelError> {
         let row = self.kernel.row(self.pid()).await?;
-        if row.exit.is_some() {
-            return Err(ProcessError::Ended(self.pid()).into());
+        if let Some(exit) = &row.exit {
+            self.raise_ended(&row, exit, by).await?;
+            return Ok(None);
         }
         let Some((parent, slot)) = row.parent.zip(child_slot(&row.origin)) else {
             return self.raise_limits(by, None).await;
@@ -48,6 +57,23 @@ impl Process {
                 raised => return raised,
             }
         }
+    }
+
+    /// Opens the process again with raised limits, if it is a root that ended at a limit.
+    async fn raise_ended(
+        &self,
+        row: &ProcessRow,
+        exit: &Exit,
+        by: Budget,
+    ) -> Result<(), KernelError> {
+        let pid = self.pid();
+        if let Some(reason) = why_not_opened_by_raise(row, exit) {
+            return Err(ProcessError::NotRaised { pid, reason }.into());
+        }
+        let (reply, raised) = oneshot::channel();
+        let request = RaiseOfEnded { pid, by, reply };
+        self.kernel.cast(RunMessage::RaiseEnded(request))?;
+        raised.await.unwrap_or(Err(KernelError::Closed))
     }
 
     async fn limits(&self) -> Result<Budget, KernelError> {
@@ -131,6 +157,26 @@ impl Kernel {
         let mut rows = rows.into_iter().map(|info| info.row);
         let row = rows.find(|row| row.pid == pid);
         row.ok_or_else(|| NotFound::Process(pid).into())
+    }
+}
+
+/// Why a raise does not open a process that has ended, and what to do; `None` if it does.
+fn why_not_opened_by_raise(row: &ProcessRow, exit: &Exit) -> Option<String> {
+    let status = exit.status.word();
+    match (exit.status, row.parent) {
+        (ExitStatus::BudgetExhausted, None) => None,
+        (status, Some(parent)) if status.can_be_reopened() => Some(format!(
+            "it has ended, and what was left of its share is its parent's again. Send it a message: \
+             that opens it with a new share, of what process {parent} has left"
+        )),
+        (status, None) if status.can_be_reopened() => Some(format!(
+            "it has ended as {}, and not at a limit. Send it a message: that opens it again",
+            status.word()
+        )),
+        _ => Some(format!(
+            "it has ended as {status}. To continue from an earlier state, branch from a fact or a \
+             checkpoint"
+        )),
     }
 }
 

@@ -16,7 +16,7 @@ impl RunningProcess {
         let parent = self.pid();
         let myself = self.myself.clone();
         let (context, root) = (self.context.clone(), self.root);
-        let Some(Origin::Spawned { call }) = children
+        let Some(Origin::Spawned { call } | Origin::Judge { call, .. }) = children
             .iter()
             .find(|child| environment::needs_start_context(child))
             .map(|child| &child.origin)
@@ -51,8 +51,8 @@ impl RunningProcess {
         }
         match children {
             Ok(children) => {
-                // Only spawned children need a start context, and a spawn looks for an existing
-                // child before it collects one.
+                // Only spawned children need a start context, and what spawns looks for an existing
+                // child before it collects one. A call spawns one child at a time.
                 let parent = self.pid();
                 let may_exist = false;
                 self.cast_to_supervisor(BirthMessage::StartChildren {

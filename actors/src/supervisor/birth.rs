@@ -148,7 +148,10 @@ impl Supervisor {
         }
         let labels = match origin {
             Origin::Copied { from, .. } => self.table.labels(from),
-            Origin::Started | Origin::Forked { .. } | Origin::Spawned { .. } => labels,
+            Origin::Started
+            | Origin::Forked { .. }
+            | Origin::Spawned { .. }
+            | Origin::Judge { .. } => labels,
         };
         let mut process = match self.pending_process(None, program, image, origin) {
             Ok(process) => process,

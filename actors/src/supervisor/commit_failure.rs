@@ -31,9 +31,10 @@ impl Supervisor {
     pub(super) fn on_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
         self.remove_pending(&process.row);
         match (process.row.parent, &process.row.origin) {
-            (Some(parent), Origin::Forked { .. } | Origin::Spawned { .. })
-                if error.is_from_store() =>
-            {
+            (
+                Some(parent),
+                Origin::Forked { .. } | Origin::Spawned { .. } | Origin::Judge { .. },
+            ) if error.is_from_store() => {
                 self.stop_for_commit_error(parent, error);
             }
             _ => self.report_creation_failed(process, error),

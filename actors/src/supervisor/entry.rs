@@ -71,6 +71,7 @@ enum OriginKind {
     Started,
     Forked,
     Spawned,
+    Judge,
     Copied,
 }
 
@@ -112,6 +113,7 @@ impl ProcessEntry {
             Origin::Started => (OriginKind::Started, None),
             Origin::Forked { .. } => (OriginKind::Forked, None),
             Origin::Spawned { .. } => (OriginKind::Spawned, None),
+            Origin::Judge { .. } => (OriginKind::Judge, None),
             Origin::Copied { from, at } => (OriginKind::Copied, Some((from, at))),
         };
         let has_no_optional_field = name.is_none()
@@ -218,6 +220,10 @@ impl ProcessEntry {
                 index: self.index,
             },
             (OriginKind::Spawned, _) => Origin::Spawned { call: self.call },
+            (OriginKind::Judge, _) => Origin::Judge {
+                call: self.call,
+                index: self.index,
+            },
             (OriginKind::Copied, Some((from, at))) => Origin::Copied { from, at },
             (OriginKind::Started | OriginKind::Copied, _) => Origin::Started,
         }
@@ -377,7 +383,7 @@ impl ProcessEntry {
 /// among the children of that call. `None` for a process that no call created.
 pub(crate) fn child_slot(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
-        Origin::Forked { call, index } => Some((*call, *index)),
+        Origin::Forked { call, index } | Origin::Judge { call, index } => Some((*call, *index)),
         Origin::Spawned { call } => Some((*call, 0)),
         Origin::Started | Origin::Copied { .. } => None,
     }
@@ -407,6 +413,7 @@ mod tests {
             Origin::Started,
             Origin::Forked { call, index: 2 },
             Origin::Spawned { call },
+            Origin::Judge { call, index: 5 },
             Origin::Copied {
                 from: Pid(9),
                 at: FactNumber(8),

@@ -5,12 +5,14 @@
 //! A root is opened by the supervisor. A child needs a share of its parent's budget: the parent
 //! decides, and commits its own facts and those of the child at once (REOPEN-1). Until the result
 //! is known, further messages for the process wait.
+//!
+//! A raise of the limit at which a root ended opens it in the same way, and leaves it held.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_kernel::process::{
-    EndedChild, EndedProcess, Fact, Input, Reopening, ReopeningError, check_exit,
+    EndedChild, EndedProcess, Fact, Input, Reopening, ReopeningError, check_exit, check_raise,
 };
 use dormouse_proto::budget::Budget;
 use dormouse_proto::id::{CallId, FactNumber, Pid};
@@ -42,6 +44,14 @@ pub(crate) enum ReopeningOutcome {
     Answered(Answer),
     /// The journal could not be read or written, or the parent stopped before it answered.
     Failed(KernelError),
+}
+
+/// A raise of limits of an ended root, which opens it again. It is held until it is resumed.
+pub(crate) struct RaiseOfEnded {
+    pub(crate) pid: Pid,
+    pub(crate) by: Budget,
+    /// Receives the result once it is durable.
+    pub(crate) reply: oneshot::Sender<Result<(), KernelError>>,
 }
 
 /// Where the share of a process comes from.
@@ -153,6 +163,51 @@ impl Supervisor {
         }
     }
 
+    /// Opens an ended root again by a raise of its limits.
+    pub(super) fn reopen_raised(&mut self, request: RaiseOfEnded) {
+        let RaiseOfEnded { pid, by, reply } = request;
+        let refusal = match self.reopenings.contains_key(&pid) {
+            true => Some("it is just being opened again: look at it, and try again".to_owned()),
+            false => {
+                let checked = self.check_reopening(pid, pid);
+                checked.err().map(|error| error.to_string())
+            }
+        };
+        if let Some(reason) = refusal {
+            // The requester has dropped its receiver if it no longer waits.
+            let _ = reply.send(Err(ProcessError::NotRaised { pid, reason }.into()));
+            return;
+        }
+        self.reopenings.insert(pid, Vec::new());
+        let context = self.context.clone();
+        let myself = self.myself.clone();
+        tokio::spawn(async move {
+            let result = open_raised(&context, pid, by).await;
+            // If the supervisor has stopped, the kernel is shutting down.
+            let _ = myself.cast(RunMessage::RaisedReopening { pid, result, reply }.into());
+        });
+    }
+
+    /// Holds the process if it was opened. Messages that came meanwhile follow.
+    pub(super) fn on_raised_reopening(
+        &mut self,
+        pid: Pid,
+        result: Result<(), KernelError>,
+        reply: oneshot::Sender<Result<(), KernelError>>,
+    ) {
+        let waiting = self.reopenings.remove(&pid).unwrap_or_default();
+        if result.is_ok()
+            && let Some(reopenings) = self.table.record_reopening(pid)
+        {
+            self.context.publish(Event::Reopened { pid, reopenings });
+        }
+        // The requester has dropped its receiver if it no longer waits.
+        let _ = reply.send(result);
+        for delivery in waiting {
+            self.deliver_or_reopen(pid, delivery);
+        }
+    }
+
     /// Delivers an input. A message for a process that has ended opens it again.
     pub(super) fn deliver_or_reopen(&mut self, pid: Pid, delivery: Delivery) {
         let is_mail = matches!(
@@ -227,7 +282,7 @@ async fn open(
         }) => {
             // A fork runs the program of its parent, and gets an equal part.
             let requested_budget = match origin {
-                Origin::Spawned { .. } => process.state.program().budget(),
+                Origin::Spawned { .. } | Origin::Judge { .. } => process.state.program().budget(),
                 _ => Budget::default(),
             };
             let child = Box::new(EndedChild {
@@ -258,6 +313,46 @@ async fn open(
     } else {
         ReopeningOutcome::Reopened { first, answer }
     })
+}
+
+/// Opens a root by a raise of its limits: reads its journal, then commits the facts.
+async fn open_raised(
+    context: &Arc<KernelContext>,
+    pid: Pid,
+    by: Budget,
+) -> Result<(), KernelError> {
+    let read =
+        move |store: &dyn Store, context: &KernelContext| read_raised(store, context, pid, by);
+    let reopening = context.query_store(read).await?;
+    let (reply, opened) = oneshot::channel();
+    let commit = ReopeningCommit::new(context.clone(), reopening, Some(reply));
+    let (records, finish) = commit.into_parts();
+    context.append_records(records, Box::new(move |result| finish(&result)));
+    // The answer is dropped if the facts could not be made durable.
+    opened
+        .await
+        .map(drop)
+        .map_err(|_| ProcessError::Unanswered(pid).into())
+}
+
+/// Reads an ended root and decides the facts that open it with raised limits.
+fn read_raised(
+    store: &dyn Store,
+    context: &KernelContext,
+    pid: Pid,
+    by: Budget,
+) -> Result<Reopening, KernelError> {
+    let refused = |reason: String| ProcessError::NotRaised { pid, reason };
+    let loaded = recovery::load_process(store, context, pid, None, LoadPurpose::Run)?;
+    // LOST-1: opened a second time, the process would repeat what it did since the first.
+    store.check_end(pid)?;
+    check_raise(pid, loaded.state.budget().limits(), &by)
+        .map_err(|error| refused(error.to_string()))?;
+    let last_fact = loaded.last_fact;
+    let process = EndedProcess::raised(pid, Box::new(loaded.state), last_fact, now_ms());
+    let request_id = format!("raise:{pid}:{}", last_fact.plus(1)).into();
+    let reopening = process.reopen_raised(request_id, by, now_ms());
+    Ok(reopening.map_err(|error| refused(error.to_string()))?)
 }
 
 /// Reads an ended process and the message for it. Returns the answer if the process received the

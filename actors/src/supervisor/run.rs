@@ -8,6 +8,7 @@ use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use dormouse_proto::record::Speculation;
 use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorId};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Supervisor;
@@ -15,7 +16,7 @@ use super::at_rest::RecordRequest;
 use super::entry::RunState;
 use super::lookup::HandleReply;
 use super::pausing::with_hold;
-use super::reopening::ReopeningOutcome;
+use super::reopening::{RaiseOfEnded, ReopeningOutcome};
 use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, ProcessView};
@@ -68,6 +69,14 @@ pub(crate) enum RunMessage {
     },
     /// The kernel has closed without a shutdown: no process runs any more.
     KernelClosed { reason: CloseReason },
+    /// Raise limits of an ended root, which opens it again.
+    RaiseEnded(RaiseOfEnded),
+    /// An ended root was opened by a raise of its limits, or could not be.
+    RaisedReopening {
+        pid: Pid,
+        result: Result<(), KernelError>,
+        reply: oneshot::Sender<Result<(), KernelError>>,
+    },
     /// Copy a running process. The reply is dropped if the process does not run.
     Copy { pid: Pid, reply: CopyReply },
 }
@@ -90,6 +99,10 @@ impl Supervisor {
                 outcome,
             } => self.on_reopening_finished(pid, *delivery, outcome),
             RunMessage::KernelClosed { reason } => self.stop_all(&reason.to_string()),
+            RunMessage::RaiseEnded(request) => self.reopen_raised(request),
+            RunMessage::RaisedReopening { pid, result, reply } => {
+                self.on_raised_reopening(pid, result, reply);
+            }
             RunMessage::Copy { pid, reply } => self.copy(pid, reply),
         }
     }

@@ -121,11 +121,21 @@ pub(super) fn print_text(
             RootOutcome::Ended(exit) if exit.status == ExitStatus::Done => {
                 writeln!(terminal::stdout(), "{}", exit.message)?;
             }
-            RootOutcome::Ended(exit) => print_stderr(&format!(
-                "process {pid} ended as {}: {}",
-                exit.status.word(),
-                exit.message
-            )),
+            RootOutcome::Ended(exit) => {
+                let status = exit.status.word();
+                print_stderr(&format!(
+                    "process {pid} ended as {status}: {}",
+                    exit.message
+                ));
+                if let (ExitStatus::BudgetExhausted, Some(store)) = (exit.status, store) {
+                    let store = store.display();
+                    print_stderr(&format!(
+                        "Let it go on: dormouse raise {pid} --store {store} with what its limit is \
+                         raised by, such as --output-tokens 10000. Then: dormouse resume --store \
+                         {store}"
+                    ));
+                }
+            }
             RootOutcome::Idle => print_stderr(&format!("process {pid} waits for input")),
             RootOutcome::Asleep(next_alarm_ms) => print_stderr(&format!(
                 "process {pid} is asleep until {}",

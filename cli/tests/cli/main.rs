@@ -21,6 +21,7 @@ mod results;
 mod resume;
 mod review;
 mod schema;
+mod server_questions;
 mod sleepers;
 mod stopped;
 mod stores;

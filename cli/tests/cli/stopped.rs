@@ -5,7 +5,7 @@ use std::path::Path;
 
 use dormouse::id::{FactNumber, Pid};
 use dormouse::store::LogStore;
-use dormouse::{Kernel, models::Scripted};
+use dormouse::{Kernel, Process, models::Scripted};
 
 use crate::dormouse::{Ran, dormouse, succeeds};
 
@@ -98,4 +98,57 @@ fn a_branch_that_was_killed_when_only_its_root_had_been_continued_goes_on() {
         code == 0 && out.contains("All is done."),
         "{branch}: {code}: {out}{err}"
     );
+}
+
+/// What a host does with process 1, which is not resumed.
+fn with_process_1<T>(folder: &Path, act: impl AsyncFnOnce(&Kernel, &Process) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let store = LogStore::open(folder.join("s")).unwrap();
+        let kernel = Kernel::open(store)
+            .model("m", Scripted::without_script())
+            .build()
+            .await
+            .unwrap();
+        let process = kernel.process(Pid(1)).await.unwrap();
+        let result = act(&kernel, &process).await;
+        drop(process);
+        kernel.shutdown().await.unwrap();
+        result
+    })
+}
+
+async fn stop(kernel: &Kernel, process: &Process) {
+    kernel.resume(process.pid()).await.unwrap();
+    process.tree().stop().await.unwrap();
+}
+
+async fn is_stopped(kernel: &Kernel, process: &Process) -> bool {
+    kernel.inspect(process.pid()).await.unwrap().stopped
+}
+
+#[test]
+fn a_stopped_tree_that_sleeps_continues_if_it_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = PROGRAM.replace("\"fork\"", "\"wake_at\"");
+    fs::write(folder.path().join("p.toml"), program).unwrap();
+    let script = "[[turn]]\nwhen.round = 0\ncalls = [{ tool = \"wake_at\", args = { in = \"12h\", \
+                  note = \"later\" } }]\n[[turn]]\ntext = \"I sleep.\"\n";
+    fs::write(folder.path().join("s.toml"), script).unwrap();
+    let ran = dormouse(folder.path(), "run p.toml --input go --store s");
+    assert_eq!(ran.code, 5, "{ran:?}");
+    with_process_1(folder.path(), stop);
+    assert!(with_process_1(folder.path(), is_stopped));
+    // Without its name it stays as it is.
+    assert_eq!(dormouse(folder.path(), "resume --store s").code, 5);
+    assert!(with_process_1(folder.path(), is_stopped));
+    let ran = dormouse(folder.path(), "resume 1 --store s");
+    assert!(
+        ran.code == 5 && ran.err.contains("process 1 is asleep until"),
+        "{ran:?}"
+    );
+    assert!(!with_process_1(folder.path(), is_stopped));
 }

@@ -19,7 +19,7 @@ use crate::dormouse::{command, run};
 const EVIL: &str = "EVIL\u{1b}]0;owned\u{7}\u{1b}[31m\u{9b}32m\u{202e}gpj\u{2066}\u{200f}\u{61c}\u{200b}\u{7f}\u{85}\r\u{1b}cX";
 
 /// The two ends of a terminal: text written to the second is read from the first.
-fn terminal() -> (File, File) {
+pub(crate) fn terminal() -> (File, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
@@ -59,7 +59,7 @@ fn shown(folder: &Path, words: &[&str], log: &str) -> String {
 
 /// The first place in a text that a terminal obeys or that deceives a reader. Progress bars may
 /// move the cursor and clear lines.
-fn strange(text: &str) -> Option<&str> {
+pub(crate) fn strange(text: &str) -> Option<&str> {
     let found = text.char_indices().find(|(at, c)| match c {
         '\u{1b}' => {
             let sequence = text[at + 1..]

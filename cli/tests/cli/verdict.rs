@@ -6,6 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
+use dormouse::store::LogStore;
+use dormouse::{Kernel, models::Scripted};
+
 use crate::dormouse::{Ran, command, run};
 
 fn dormouse(words: &str, store: &Path) -> (i32, String) {
@@ -484,4 +487,68 @@ fn a_process_that_may_have_gone_on_is_not_resumed() {
         &store,
     );
     assert_eq!(code, 0, "{said}");
+}
+
+/// A store of small segments, the first of which holds the contents of a process that has ended, and
+/// one of a process that has not.
+fn store_of_small_segments(folder: &Path) -> PathBuf {
+    let path = folder.join("small");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let store = LogStore::options().segment_bytes(32 << 10).open(&path);
+        let kernel = Kernel::open(store.unwrap())
+            .model("m", Scripted::without_script())
+            .build()
+            .await
+            .unwrap();
+        let text = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = \
+                    [\"read_fd\"]\n";
+        let program = kernel.parse(text.to_owned()).unwrap().program;
+        let start = || kernel.start(program.clone()).session().without_input();
+        let (ends, lives) = (start().await.unwrap(), start().await.unwrap());
+        lives
+            .open("file:k", "kept".repeat(500), None)
+            .await
+            .unwrap();
+        for number in 0..16 {
+            let text = format!("{number:04}").repeat(800);
+            ends.open("file:d", text, None).await.unwrap();
+        }
+        ends.kill().await.unwrap();
+        ends.wait().await.unwrap();
+        drop((ends, lives));
+        kernel.shutdown().await.unwrap();
+    });
+    path
+}
+
+/// A content that is lost shows only when its segment is to be freed.
+#[test]
+fn gc_judges_a_damaged_segment_as_fsck_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = store_of_small_segments(folder.path());
+    let store = folder.path().join("damaged");
+    copy(&whole, &store);
+    let path = store.join("log/00000001.seg");
+    let mut log = std::fs::read(&path).unwrap();
+    let place = log.windows(8).position(|window| window == b"keptkept");
+    log[place.expect("it is in the first segment") + 100] ^= 1;
+    std::fs::write(&path, log).unwrap();
+    for words in ["gc --drop-ended 0s", "gc", "fsck"] {
+        let (code, said) = dormouse(words, &store);
+        assert_eq!(code, 3, "{words}: {said}");
+        assert!(
+            words == "fsck" || said.contains("segment 00000001 is damaged"),
+            "{words}: {said}"
+        );
+    }
+    assert_eq!(dormouse("fsck --repair", &store).0, 3);
+    for words in ["gc", "fsck"] {
+        let (code, said) = dormouse(words, &store);
+        assert_eq!(code, 0, "{words}: {said}");
+    }
+    assert_eq!(dormouse("gc --drop-ended 0s", &whole).0, 0);
 }

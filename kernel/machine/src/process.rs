@@ -53,7 +53,7 @@ mod effect_log;
 mod envelope;
 mod environment;
 mod evolve;
-mod explore;
+mod exploring;
 mod fact_summary;
 mod fallback;
 mod fence;
@@ -108,6 +108,7 @@ pub use envelope::{
 };
 pub use environment::{GatheredEnvironment, add_environment};
 pub use evolve::evolve;
+pub use exploring::Judge;
 pub use fact_summary::summary_line;
 pub use goto::{GotoArguments, GotoError, GotoRead, check_goto_message};
 pub use hibernation::{BusyReason, waiting_of_image};

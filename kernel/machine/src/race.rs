@@ -1,5 +1,14 @@
 //! Decides a race between speculative branches of one point: which branches are continued, and which
 //! one wins. Pure: the shell runs the branches and asks the judge.
+//!
+//! A command or a program that judges reads a branch as [`JudgedBranch::json`], in a race as in an
+//! exploration (`process/exploring.rs`).
+
+use dormouse_proto::id::Pid;
+use dormouse_proto::model::Usage;
+use dormouse_proto::process::{Exit, ExitStatus};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 /// How the winner of a race is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,11 +58,83 @@ impl Judgement {
         }
     }
 
+    /// What a program that judges has submitted: `{"pass": true, "score": 0.5}`, in which `score` may
+    /// be left out. O(n).
+    ///
+    /// # Errors
+    /// Why the end of its process is no judgement.
+    pub fn of_exit(exit: &Exit) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Verdict {
+            pass: bool,
+            score: Option<f64>,
+        }
+        if exit.status != ExitStatus::Done {
+            let (status, message) = (exit.status.word(), &exit.message);
+            return Err(format!("it ended as {status}: {message}"));
+        }
+        let Some(json) = exit.result() else {
+            return Err("it submitted no result".to_owned());
+        };
+        let Verdict { pass, score } = serde_json::from_str(json)
+            .map_err(|error| format!("its result does not say whether it passes: {error}"))?;
+        let default = match pass {
+            true => Self::PASS,
+            false => Self::FAIL,
+        };
+        Ok(Self {
+            passes: pass,
+            score: score.unwrap_or(default.score),
+        })
+    }
+
     fn rank(&self) -> f64 {
         match self.score.is_nan() {
             true => f64::NEG_INFINITY,
             false => self.score,
         }
+    }
+}
+
+/// A branch that has come to rest, as a judge sees it.
+#[derive(Clone, Debug)]
+pub struct JudgedBranch<'a> {
+    /// The process.
+    pub pid: Pid,
+    /// The number of the branch within its level, from 1.
+    pub branch: u32,
+    /// The level of a beam search, from 1.
+    pub level: u32,
+    /// How its turn ended; `None` if it stands at `calls`.
+    pub end: Option<&'a Exit>,
+    /// The text of the last reply of its model, or its result.
+    pub message: &'a str,
+    /// The calls at which it stands: tool and arguments.
+    pub calls: Vec<(&'a str, Value)>,
+    /// What it has used.
+    pub usage: Usage,
+}
+
+impl JudgedBranch<'_> {
+    /// The branch as commands and programs that judge read it: `pid`, `branch`, `level`, `status`
+    /// (`"at_write"`, or the status of the turn), `message`, `result` (the value that it submitted, or
+    /// null), `calls` (each with `tool` and `args`), and `usage`. O(n).
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let calls = self.calls.iter();
+        let calls = calls.map(|(tool, args)| json!({ "tool": tool, "args": args }));
+        let status = self.end.map_or("at_write", |end| end.status.word());
+        let result = self.end.and_then(Exit::result);
+        json!({
+            "pid": self.pid.0, "branch": self.branch, "level": self.level, "status": status,
+            "message": self.message,
+            "result": result.and_then(|json| serde_json::from_str::<Value>(json).ok()),
+            "calls": calls.collect::<Vec<_>>(),
+            "usage": {
+                "input_tokens": self.usage.all_input_tokens(),
+                "output_tokens": self.usage.output_tokens,
+            },
+        })
     }
 }
 
@@ -136,6 +217,36 @@ mod tests {
         ];
         for (judgements, expected) in cases {
             assert_eq!(winner(judgements), expected, "{judgements:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_judges_by_its_result() {
+        let judged = |exit: Exit| Judgement::of_exit(&exit);
+        let result = |json: &str| judged(Exit::with_result(json));
+        assert_eq!(result(r#"{"pass": true}"#), Ok(Judgement::PASS));
+        assert_eq!(
+            result(r#"{"pass": true, "score": 3}"#),
+            Ok(Judgement::score(3.0))
+        );
+        assert_eq!(
+            result(r#"{"pass": false, "why": "x"}"#),
+            Ok(Judgement::FAIL)
+        );
+        let refused = [
+            (result(r#"{"score": 3}"#), "pass"),
+            (
+                judged(Exit::new(ExitStatus::Done, r#"{"pass": true}"#)),
+                "no result",
+            ),
+            (
+                judged(Exit::new(ExitStatus::ModelFailed, "no model")),
+                "it ended as model_failed: no model",
+            ),
+        ];
+        for (judged, why) in refused {
+            let error = judged.unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
     }
 

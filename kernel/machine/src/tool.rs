@@ -35,12 +35,12 @@ pub use self::parameter::Parameter;
 use self::argument::Arg;
 use self::parameter::OfferedParameters;
 use crate::process::{
-    AlarmRequest, CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn,
+    AlarmRequest, CheckpointError, GotoArguments, GotoError, Judge, PendingMessage, PendingSpawn,
     Question, WaitArguments,
 };
 use crate::table::{Table, View, in_default_form};
 use dormouse_content::{Content, ReadQuota, Unreadable};
-use dormouse_program::{Program, ValueSchema};
+use dormouse_program::Program;
 
 /// A call of a descriptor tool.
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +160,8 @@ pub enum ProcessHandler {
         prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
         /// Number of children of a checked call. Called whenever a child ends.
         count: fn(&str) -> usize,
-        /// Reads the schema that judges; `None` if the first child that is done wins.
-        judge: fn(&str) -> Result<Option<ValueSchema>, Refusal>,
+        /// Reads what judges. Called whenever a child ends.
+        judge: ParseJudge,
     },
     /// Start a process of a linked program.
     Spawn {
@@ -201,6 +201,10 @@ pub enum ProcessHandler {
 
 /// Checks a call of `spawn` by a process of this program.
 pub type CheckSpawn = fn(&Program, &Call<'_>) -> Result<PendingSpawn, Refusal>;
+
+/// Reads what judges the children of an exploration by a process of this program; `None` if the first
+/// child that is done wins.
+pub type ParseJudge = fn(&Program, &str) -> Result<Option<Judge>, Refusal>;
 
 /// Checks a call of `send_message` by a process of this program.
 pub type CheckMessage = fn(&Program, &Call<'_>) -> Result<PendingMessage, Refusal>;

@@ -379,7 +379,7 @@ impl SeenProcesses {
                 ExportError::invalid(format!("process {pid} comes before its parent"))
             })?;
             let (call, index) = match row.origin {
-                Origin::Forked { call, index } => (call, index),
+                Origin::Forked { call, index } | Origin::Judge { call, index } => (call, index),
                 Origin::Spawned { call } => (call, 0),
                 Origin::Started | Origin::Copied { .. } => {
                     return Err(ExportError::invalid(format!(

@@ -148,23 +148,39 @@ pub fn program_name(args: &str) -> Option<String> {
 }
 
 fn find_program(args: &Args, program: &Program) -> Result<Program, Refusal> {
-    let name = args.text("program_name");
+    match args.text("program_name") {
+        Some(name) => linked_program(program, name),
+        None => Err(format!(
+            "Parameter 'program_name' is missing. {}",
+            known_programs(program)
+        )
+        .into()),
+    }
+}
+
+/// The sentence of an error that lists the linked programs.
+fn known_programs(program: &Program) -> String {
     let names: Vec<_> = program.linked().map(|(name, ..)| name.to_owned()).collect();
-    let known_programs = || match names.len() {
+    match names.len() {
         0 => "This program links none.".to_owned(),
         _ => format!("The programs are: {}", names.join(", ")),
-    };
-    let Some(name) = name else {
-        return Err(format!("Parameter 'program_name' is missing. {}", known_programs()).into());
-    };
+    }
+}
+
+/// The linked program that a model names.
+///
+/// # Errors
+/// There is none of this name. The text says which there are.
+pub(super) fn linked_program(program: &Program, name: &str) -> Result<Program, Refusal> {
     program.linked_program(name).ok_or_else(|| {
+        let names: Vec<_> = program.linked().map(|(name, ..)| name.to_owned()).collect();
         let suggestion = nearest(name, names.iter().map(String::as_str));
         let hint = suggestion
             .map(|near| format!(" Did you mean '{near}'?"))
             .unwrap_or_default();
         format!(
             "There is no linked program '{name}'.{hint} {}",
-            known_programs()
+            known_programs(program)
         )
         .into()
     })

@@ -76,7 +76,9 @@ impl World {
         let mut known = BTreeSet::new();
         provenance::of_image(&created.image, &mut |token| known.extend([token]));
         let source = match &created.row.origin {
-            Origin::Forked { .. } | Origin::Spawned { .. } => created.row.parent,
+            Origin::Forked { .. } | Origin::Spawned { .. } | Origin::Judge { .. } => {
+                created.row.parent
+            }
             Origin::Copied { from, .. } => Some(*from),
             Origin::Started => None,
         };

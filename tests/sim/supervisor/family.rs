@@ -22,12 +22,11 @@ impl World {
         {
             match self.supervisor.table.child(parent, &origin) {
                 None => {
-                    self.tally
-                        .count(if matches!(origin, Origin::Forked { .. }) {
-                            "forks"
-                        } else {
-                            "spawns"
-                        });
+                    self.tally.count(match origin {
+                        Origin::Forked { .. } => "forks",
+                        Origin::Judge { .. } => "judges",
+                        _ => "spawns",
+                    });
                     new_processes.push(self.new_process(
                         Some(parent),
                         program,

@@ -124,7 +124,7 @@ impl World {
             };
         };
         let requested_budget = match row.origin {
-            Origin::Spawned { .. } => process.state.program().budget(),
+            Origin::Spawned { .. } | Origin::Judge { .. } => process.state.program().budget(),
             _ => Budget::default(),
         };
         if let Some(opening) = self.supervisor.openings.get_mut(&pid) {

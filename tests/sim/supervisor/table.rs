@@ -359,7 +359,7 @@ impl Table {
 /// The call that made a process, and which of its children it is.
 pub(crate) fn place(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
-        Origin::Forked { call, index } => Some((*call, *index)),
+        Origin::Forked { call, index } | Origin::Judge { call, index } => Some((*call, *index)),
         Origin::Spawned { call } => Some((*call, 0)),
         Origin::Started | Origin::Copied { .. } => None,
     }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_kernel::process::Signal;
+use dormouse_kernel::race::JudgedBranch;
 use dormouse_proto::budget::Paused;
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::{Fact, Phase, TurnFact};
 use dormouse_proto::user_input::UserInput;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::judge::json_of;
@@ -55,21 +56,18 @@ impl Candidate {
     pub fn json(&self) -> Value {
         let calls = self.calls.iter().map(|call| {
             let args = json_of(&call.args).unwrap_or_else(|| (&*call.args).into());
-            json!({ "tool": &*call.tool, "args": args })
+            (&*call.tool, args)
         });
-        let end = self.end.as_ref();
-        let status = end.map_or("at_write", |end| end.status.word());
-        let result = end.filter(|end| end.is_result);
-        json!({
-            "pid": self.pid.0, "branch": self.branch, "level": self.level, "status": status,
-            "message": &*self.message,
-            "result": result.and_then(|end| json_of(&end.message)),
-            "calls": calls.collect::<Vec<_>>(),
-            "usage": {
-                "input_tokens": self.usage.all_input_tokens(),
-                "output_tokens": self.usage.output_tokens,
-            },
-        })
+        let judged = JudgedBranch {
+            pid: self.pid,
+            branch: self.branch,
+            level: self.level,
+            end: self.end.as_ref(),
+            message: &self.message,
+            calls: calls.collect(),
+            usage: self.usage,
+        };
+        judged.json()
     }
 
     /// The texts that a schema judges: the arguments of the calls at which the candidate stands, or

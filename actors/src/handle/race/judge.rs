@@ -12,11 +12,9 @@ use bytes::Bytes;
 use dormouse_kernel::program::{Program, ValueSchema};
 use dormouse_kernel::race::Judgement;
 use dormouse_proto::command::{Command, CommandLimits};
-use dormouse_proto::process::ExitStatus;
 use dormouse_proto::tool::{Access, ToolPolicy};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::contender::{Candidate, KillGuard};
@@ -179,13 +177,6 @@ fn check_schema(schema: &ValueSchema, candidate: &Candidate) -> Result<Judgement
     Ok(Judgement::PASS)
 }
 
-/// What a program that judges submits.
-#[derive(Deserialize)]
-struct ProgramVerdict {
-    pass: bool,
-    score: Option<f64>,
-}
-
 /// Runs a program with the candidate as its input. Its process is ended with the judging.
 async fn ask_program(
     kernel: &Kernel,
@@ -205,23 +196,7 @@ async fn ask_program(
     let (process, mut guard) = started?;
     let exit = process.wait().await?;
     guard.release();
-    if exit.status != ExitStatus::Done {
-        let (status, message) = (exit.status.word(), &exit.message);
-        return Err(JudgeError::Failed(format!(
-            "it ended as {status}: {message}"
-        )));
-    }
-    let verdict: ProgramVerdict = exit
-        .result_as()
-        .map_err(|error| JudgeError::Failed(error.to_string()))?;
-    let default = match verdict.pass {
-        true => Judgement::PASS,
-        false => Judgement::FAIL,
-    };
-    Ok(Judgement {
-        passes: verdict.pass,
-        score: verdict.score.unwrap_or(default.score),
-    })
+    Judgement::of_exit(&exit).map_err(JudgeError::Failed)
 }
 
 impl fmt::Debug for Judge {

@@ -2,12 +2,11 @@
 //! children have ended.
 //!
 //! A *fork* creates children that start with the conversation of their parent; a *spawn*
-//! (`spawn.rs`) creates a child with an empty conversation. An *exploration* (`explore.rs`) is a
-//! fork of speculative children.
+//! (`spawn.rs`) creates a child with an empty conversation. An *exploration* (`exploring.rs`) is a
+//! fork of speculative children, one of which wins.
 
 use std::sync::Arc;
 
-use dormouse_program::ValueSchema;
 use dormouse_proto::budget::{Budget, Ledger, Pausing};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
@@ -26,7 +25,7 @@ use super::arrival::Arrival;
 use super::decide::Draft;
 use super::evolve::{append_marker, tool_result_blocks};
 use super::read::ReadSubject;
-use super::speculation::{why_it_loses, with_speculation};
+use super::speculation::with_speculation;
 use super::{Child, Effect, Image, State};
 use crate::table::placement::{Placement, Placer};
 use crate::tool::{ProcessHandler, Refusal};
@@ -86,13 +85,16 @@ impl Draft {
             program: self.state.program.clone(),
             image: self.child_image(&shared_image, (call, index), &prompts),
         });
-        let children = children.collect();
+        let children: Vec<_> = children.collect();
         let may_exist = self.pending_call(call).started;
         self.record_intent(call);
-        self.schedule(Effect::StartChildren {
-            children,
-            may_exist,
-        });
+        // All children of an exploration may have ended while one of them is judged.
+        if !children.is_empty() {
+            self.schedule(Effect::StartChildren {
+                children,
+                may_exist,
+            });
+        }
     }
 
     /// The image of one child: the image that all children share, with the prompt and the budget of
@@ -164,7 +166,7 @@ impl Draft {
         let awaited = others.map(|pending_call| match self.bound_tool_of(pending_call) {
             Some(tool) if tool.makes_children() => self
                 .count_expected_children(pending_call)
-                .saturating_sub(pending_call.ended_children.len()),
+                .saturating_sub(self.count_finished_children(pending_call)),
             _ => 0,
         });
         self.state.background_pids().count() + awaited.sum::<usize>()
@@ -209,7 +211,7 @@ impl Draft {
             child,
             exit,
         });
-        self.end_children_that_lost(call);
+        self.continue_exploration(call, Some(index));
         self.read_if_all_ended(call);
     }
 
@@ -224,30 +226,33 @@ impl Draft {
         });
     }
 
-    /// If all children of the call have ended, requests the placement of their last messages, which
-    /// are its answer. Returns whether all have ended. Also called after a restart, since a journal
-    /// can end between the last end and the answer.
+    /// If all children of the call have ended and are judged, requests the placement of their last
+    /// messages, which are its answer. Returns whether that is so. Also called after a restart, since
+    /// a journal can end between the last end and the answer.
     pub(super) fn read_if_all_ended(&mut self, call: CallId) -> bool {
-        let pending_call = self.pending_call(call);
         // The cheap check comes first: counting the expected children parses the arguments.
-        if self.state.budget.has_shares(call)
-            || pending_call.ended_children.len() < self.count_expected_children(pending_call)
+        if self.state.budget.has_shares(call) {
+            return false;
+        }
+        let pending_call = self.pending_call(call);
+        let children = self.count_expected_children(pending_call);
+        let children = u32::try_from(children).unwrap_or(u32::MAX);
+        let ended = pending_call.ended_children.clone();
+        if (0..children).any(|index| !has_ended(pending_call, index))
+            || self.next_to_judge(call).is_some()
         {
             return false;
         }
-        let ended = pending_call.ended_children.clone();
         let (tool, judge) = match self.process_handler(call) {
             Some(ProcessHandler::Fork { .. }) => ("fork", None),
-            Some(ProcessHandler::Explore { judge, .. }) => (
-                "explore",
-                judge(&self.pending_call(call).args).ok().flatten(),
-            ),
+            Some(ProcessHandler::Explore { .. }) => ("explore", self.judge_of(pending_call)),
             _ => ("spawn", None),
         };
         if !self.state.pending_reads.is_reading(call) {
             self.request_read(ReadSubject::EndedChildren {
                 call,
                 tool,
+                children,
                 ended,
                 judge,
             });
@@ -356,7 +361,7 @@ impl PlacedExit {
     pub(super) fn new(
         (index, child): (u32, Pid),
         exit: &Exit,
-        (source, judge): (&str, Option<&ValueSchema>),
+        (source, why_it_loses): (&str, Option<String>),
         placer: &Placer<'_>,
     ) -> Self {
         Self {
@@ -366,13 +371,13 @@ impl PlacedExit {
             reopenings: exit.reopenings,
             placement: placer.exit(exit, &format!("{source}:{child}")),
             beginning: truncate(&exit.message, MAX_BEGINNING_CHARS),
-            why_it_loses: why_it_loses(exit, judge),
+            why_it_loses,
         }
     }
 }
 
 /// Whether child `index` of a call has ended, so that it is not started again.
-fn has_ended(pending_call: &PendingCall, index: u32) -> bool {
+pub(super) fn has_ended(pending_call: &PendingCall, index: u32) -> bool {
     pending_call.ended_children.contains_key(&index)
 }
 

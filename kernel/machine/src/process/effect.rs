@@ -220,7 +220,9 @@ impl Effect {
             Self::StartWork { call, .. } | Self::FindChild { call, .. } => calls.contains(call),
             Self::StartChildren { children, .. } => {
                 children.iter().any(|child| match child.origin {
-                    Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
+                    Origin::Forked { call, .. }
+                    | Origin::Spawned { call }
+                    | Origin::Judge { call, .. } => calls.contains(&call),
                     Origin::Started | Origin::Copied { .. } => false,
                 })
             }

@@ -122,7 +122,8 @@ impl Draft {
             access: binding.access,
             args: &forms,
             expands_handles: self.state.program.expands(name),
-        })?;
+        });
+        let rule = rule.or_else(|| self.ask_rule_of_judge(binding, pending_call))?;
         Some(HoldReason::Rule {
             rule: rule.text().clone(),
         })

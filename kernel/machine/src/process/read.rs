@@ -19,14 +19,15 @@ use imbl::OrdMap;
 
 use super::arrival::Arrival;
 use super::children::PlacedExit;
+use super::exploring::why_it_loses;
 use super::spawn::{NewChild, SpawnBirth};
 use super::tools::source_of_output;
-use super::{Completion, Input, PendingMessage, PendingSpawn, PlacedReply};
+use super::{Completion, Input, Judge, PendingMessage, PendingSpawn, PlacedReply};
 use crate::table::Table;
 use crate::table::placement::{PlacedOutput, Placement, Placer};
 use crate::tool::{Call, CheckMessage, CheckSpawn, ExpandHandles, Outcome, Refusal, Syscall};
 use dormouse_content::{Content, ReadQuota};
-use dormouse_program::{Program, ValueSchema};
+use dormouse_program::Program;
 
 /// A read that a decision requested. Cloning costs a few pointers.
 #[derive(Clone, Debug)]
@@ -64,9 +65,11 @@ pub(super) enum ReadSubject {
     EndedChildren {
         call: CallId,
         tool: &'static str,
+        /// How many children there are. The processes that judged them follow in `ended`.
+        children: u32,
         ended: OrdMap<u32, (Pid, Exit)>,
         /// Judges the children of an exploration.
-        judge: Option<ValueSchema>,
+        judge: Option<Judge>,
     },
     /// What the system prompt and the mailbox of a spawned child are made of.
     Birth { call: CallId, birth: SpawnBirth },
@@ -232,13 +235,22 @@ impl Read {
             ReadSubject::EndedChildren {
                 call,
                 tool,
+                children,
                 ended,
                 judge,
             } => {
-                let ended = ended.iter().map(|(index, (child, exit))| {
-                    PlacedExit::new((*index, *child), exit, (tool, judge.as_ref()), &placer)
+                let placed = ended.iter().take_while(|(index, _)| *index < children);
+                let placed = placed.map(|(index, (child, exit))| {
+                    let verdict = ended.get(&children.saturating_add(*index));
+                    let verdict = verdict.map(|(_, verdict)| verdict);
+                    // Only the children of an exploration can lose.
+                    let why = match *tool {
+                        "explore" => why_it_loses(exit, judge.as_ref(), verdict),
+                        _ => None,
+                    };
+                    PlacedExit::new((*index, *child), exit, (tool, why), &placer)
                 });
-                completed(call, ReadResult::EndedChildren(ended.collect()))
+                completed(call, ReadResult::EndedChildren(placed.collect()))
             }
             ReadSubject::Birth { call, birth } => {
                 completed(call, ReadResult::Birth(birth.image(*now_ms, quota).ok()?))

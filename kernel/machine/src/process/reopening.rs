@@ -1,5 +1,8 @@
 //! Opens an ended process again: a message to it begins its next turn.
 //!
+//! A root that ended at a limit is opened by a raise of that limit, with a message of the kernel that
+//! says so ([`EndedProcess::raised`]).
+//!
 //! A root continues with its own account. A child needs a new share of its parent's budget, since
 //! the rest of its share was returned when it ended. The facts of parent and child are therefore
 //! committed together: a crash leaves either none of them or all, and the message is part of them.
@@ -11,21 +14,25 @@
 //!
 //! A process that was killed, or that the kernel gave up after repeated faults, stays ended.
 
+mod error;
+
 use std::sync::Arc;
 
 use dormouse_content::ReadQuota;
-use dormouse_proto::budget::{Amount, Budget, Change, Clock, Ledger};
+use dormouse_proto::budget::{Amount, Budget, Change, Clock, Ledger, RaiseSource};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
+use dormouse_proto::mail::Sender;
 use dormouse_proto::process::Exit;
 use dormouse_proto::record::{ChildFact, ControlFact, ReopenedChild};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
+pub use self::error::ReopeningError;
 use super::arrival::Arrival;
 use super::budget::{can_create_children, exhausted_message};
 use super::decide::Draft;
 use super::{Effect, Fact, Input, PlacedArrival, State};
-use crate::budget::{ChildCreation, InsufficientBudget, ShareRequest};
+use crate::budget::{ChildCreation, ShareRequest};
 use crate::table::placement::Placer;
 
 /// An ended process, and the message that is to open it again.
@@ -40,6 +47,9 @@ pub struct EndedProcess {
     /// The message. Its bytes have been read.
     pub mail: PlacedArrival,
 }
+
+/// What a process reads that ended at a limit, once the limit is raised.
+const RAISED: &str = "The limit at which you ended was raised. Go on.";
 
 /// An ended child that its parent is asked to open again.
 #[derive(Clone, Debug)]
@@ -71,138 +81,6 @@ pub struct Reopening {
     pub facts: Vec<Fact>,
     /// The answer for the sender of the message.
     pub answer: Answer,
-}
-
-/// Why a message does not open an ended process again, and what to try. The sender reads it. Pids
-/// are those that the sender knows.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReopeningError {
-    /// There is no such process.
-    #[error("There is no process {0}.")]
-    Unknown(Pid),
-    /// The process runs.
-    #[error("Process {0} cannot be opened again: it has not ended.")]
-    NotEnded(Pid),
-    /// The process was killed, or it faulted.
-    #[error(
-        "Process {pid} has ended as {status}: it receives no more messages. Only a process that \
-         ended by itself is opened again by a message."
-    )]
-    StaysEnded {
-        /// The process.
-        pid: Pid,
-        /// The word for its status.
-        status: &'static str,
-    },
-    /// The process was opened again as often as its program allows.
-    #[error(
-        "Process {pid} has ended and was opened again {reopenings} times, and its program allows \
-         {limit} (limits.max_reopenings). Start another process, and tell it what it needs."
-    )]
-    TooOften {
-        /// The process.
-        pid: Pid,
-        /// How often it was opened again.
-        reopenings: u32,
-        /// How often its program allows it.
-        limit: u32,
-    },
-    /// Nothing is left of the budget of the process.
-    #[error("Process {pid} has ended and cannot be opened again: {reached}.")]
-    BudgetExhausted {
-        /// The process.
-        pid: Pid,
-        /// The limit that it has reached.
-        reached: String,
-    },
-    /// The process does not accept the message. The text says why.
-    #[error("{0}")]
-    Mail(String),
-    /// The input is no message.
-    #[error("Process {0} has ended: only a message opens it again.")]
-    NoMessage(Pid),
-    /// The kernel has no store, so no journal of the process.
-    #[error(
-        "Process {0} has ended and cannot be opened again: this kernel has no store, and so no \
-         journal of it."
-    )]
-    NoStore(Pid),
-    /// Another process has the name of the process.
-    #[error(
-        "Process {pid} has ended and cannot be opened again: its name '{name}' belongs to process \
-         {owner} now."
-    )]
-    NameTaken {
-        /// The process.
-        pid: Pid,
-        /// Its name.
-        name: String,
-        /// The process that has the name.
-        owner: Pid,
-    },
-    /// The parent of the process has ended.
-    #[error(
-        "Process {pid} has ended and cannot be opened again: its parent, process {parent}, has \
-         ended too. Send the message to that process."
-    )]
-    ParentEnded {
-        /// The process.
-        pid: Pid,
-        /// Its parent.
-        parent: Pid,
-    },
-    /// The parent of the process is stopped.
-    #[error(
-        "Process {pid} has ended and cannot be opened again now: its parent, process {parent}, is \
-         stopped. Continue it first."
-    )]
-    ParentStopped {
-        /// The process.
-        pid: Pid,
-        /// Its parent.
-        parent: Pid,
-    },
-    /// The parent of the process has not recorded the end of the process.
-    #[error(
-        "Process {pid} has ended and cannot be opened again now: its parent, process {parent}, has \
-         not taken note of its end. Send the message again after that."
-    )]
-    ParentUnaware {
-        /// The process.
-        pid: Pid,
-        /// Its parent.
-        parent: Pid,
-    },
-    /// As many children of the parent run as its program allows.
-    #[error(
-        "Process {pid} has ended and cannot be opened again now: {running} children of its parent, \
-         process {parent}, are running, and the program allows {limit} at a time \
-         (limits.max_children). Send the message again when some have ended."
-    )]
-    TooManyChildren {
-        /// The process.
-        pid: Pid,
-        /// Its parent.
-        parent: Pid,
-        /// How many children run.
-        running: usize,
-        /// How many may run.
-        limit: usize,
-    },
-    /// The budget of the parent has no share for the process.
-    #[error(
-        "Process {pid} has ended and cannot be opened again: process {parent}, its parent, has no \
-         share of its budget for it. {insufficient}"
-    )]
-    NoShare {
-        /// The process.
-        pid: Pid,
-        /// Its parent.
-        parent: Pid,
-        /// What is missing.
-        insufficient: InsufficientBudget,
-    },
 }
 
 impl State {
@@ -312,19 +190,51 @@ pub fn check_exit(pid: Pid, exit: &Exit) -> Result<(), ReopeningError> {
 }
 
 impl EndedProcess {
+    /// A process that a raise of its limits is to open again.
+    #[must_use]
+    pub fn raised(pid: Pid, state: Box<State>, last_fact: FactNumber, now_ms: u64) -> Self {
+        let input = Input::UserInput {
+            from: Sender::Host,
+            user_input: RAISED.into(),
+        };
+        let mail = state.place_mail(input, now_ms);
+        Self {
+            pid,
+            mail: mail.expect("an input with a text is mail"),
+            state,
+            last_fact,
+        }
+    }
+
     /// Opens a process without a parent again.
     ///
     /// # Errors
     /// The answer for the sender: why the process stays ended.
     pub fn reopen_root(&self, request_id: Arc<str>, now_ms: u64) -> Result<Reopening, Answer> {
-        self.reopen(request_id, None, now_ms)
+        self.reopen(request_id, (None, None), now_ms)
             .map_err(|error| Answer::failed(error.to_string()))
     }
 
+    /// Opens a process without a parent again, with limits that are raised by `by`. The process has a
+    /// limit of each of these amounts ([`check_raise`](super::check_raise)).
+    ///
+    /// # Errors
+    /// Why the process stays ended, such as a limit that is still reached.
+    pub fn reopen_raised(
+        &self,
+        request_id: Arc<str>,
+        by: Budget,
+        now_ms: u64,
+    ) -> Result<Reopening, ReopeningError> {
+        self.reopen(request_id, (None, Some(by)), now_ms)
+    }
+
+    /// Opens a process again: with `budget` as its account, or with its own one, of which limits are
+    /// raised by `raise`.
     fn reopen(
         &self,
         request_id: Arc<str>,
-        budget: Option<Ledger>,
+        (budget, raise): (Option<Ledger>, Option<Budget>),
         now_ms: u64,
     ) -> Result<Reopening, ReopeningError> {
         self.state.check_reopening()?;
@@ -339,6 +249,10 @@ impl EndedProcess {
         }
         if is_root {
             draft.restart_clock(self.state.exit().map_or(0, |exit| exit.ran_ms));
+        }
+        if let Some(by) = raise {
+            let source = RaiseSource::Person;
+            draft.emit(Change::Raised { by, source });
         }
         if let Some(reached) = draft.state.budget.reached_limit(now_ms) {
             let reached = exhausted_message(reached);
@@ -432,7 +346,7 @@ impl Draft {
         };
         let reopening = ended
             .process
-            .reopen(request_id, Some(budget), self.now_ms)?;
+            .reopen(request_id, (Some(budget), None), self.now_ms)?;
         Ok((share, reopening))
     }
 

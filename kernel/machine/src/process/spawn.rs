@@ -1,6 +1,7 @@
 //! `spawn`: creates a child that runs a program. The steps are: check the call, reserve a share of
 //! the budget, fetch the files that the child preloads, build its image, create the child. A call
-//! from before a restart first looks for its child, so that no second child is created.
+//! from before a restart first looks for its child, so that no second child is created. A process
+//! that judges a child of an exploration (`exploring.rs`) is created by the last two steps.
 
 use std::sync::Arc;
 
@@ -67,8 +68,12 @@ impl Draft {
         self.reserve_shares(call, &[0], (program, program.budget()), access)
     }
 
-    /// Answers a spawn that creates no child with the reason, and returns the reserved share.
+    /// Answers a spawn that creates no child with the reason, and returns the reserved share. If the
+    /// child was to judge another one, that one loses.
     pub(super) fn refuse_spawn(&mut self, call: CallId, refusal: Refusal) {
+        if let Some(judge) = self.running_judge(call) {
+            return self.fail_judge(call, judge, refusal);
+        }
         self.return_share(call, 0, Some(Usage::default()));
         self.answer_in_full(call, refusal.into());
     }
@@ -83,7 +88,7 @@ impl Draft {
     }
 
     /// Requests the image of the child, whose system prompt holds its preloads.
-    fn read_for_birth(
+    pub(super) fn read_for_birth(
         &mut self,
         call: CallId,
         pending: PendingSpawn,
@@ -110,7 +115,11 @@ impl Draft {
             Ok(child) => child,
             Err(refusal) => return self.refuse_spawn(call, refusal),
         };
-        let ledger = self.state.budget.ledger_of_child(call, 0, self.now_ms);
+        let (origin, index) = match self.running_judge(call) {
+            Some(index) => (Origin::Judge { call, index }, index),
+            None => (Origin::Spawned { call }, 0),
+        };
+        let ledger = self.state.budget.ledger_of_child(call, index, self.now_ms);
         let image = Image {
             budget: Ledger {
                 held_bytes: image.budget.held_bytes,
@@ -120,7 +129,7 @@ impl Draft {
             ..*image
         };
         let child = Child {
-            origin: Origin::Spawned { call },
+            origin,
             program,
             image,
         };
@@ -151,7 +160,8 @@ impl Draft {
         self.continue_turn(caller);
     }
 
-    /// Handles a child that does not exist. An open spawn call starts again. A background child is
+    /// Handles a child that does not exist. An open spawn call starts again, and so does the judge of
+    /// an open exploration. A background child is
     /// reported as lost, even if its call is not answered yet, since the journal can be copied
     /// between the two facts. The share of a child of a finished call is returned.
     pub(super) fn handle_child_absent(&mut self, call: CallId, index: u32) {
@@ -161,8 +171,12 @@ impl Draft {
                 self.return_share(call, index, Some(Usage::default()));
                 self.answer_in_full(call, self.spawned_answer(self.pending_call(call), child));
                 self.report_child_of_original((call, index), child);
-            } else if let Some(ProcessHandler::Spawn { check, .. }) = self.process_handler(call) {
-                self.start_spawn(call, check);
+            } else {
+                match self.process_handler(call) {
+                    Some(ProcessHandler::Spawn { check, .. }) => self.start_spawn(call, check),
+                    Some(ProcessHandler::Explore { .. }) => self.read_for_judge(call),
+                    _ => {}
+                }
             }
             return self.continue_turn(caller);
         }

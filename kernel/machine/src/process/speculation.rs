@@ -7,8 +7,9 @@
 //! by the fence and by the rules of its program as if they had just been made. A person cannot
 //! approve such a call by itself.
 //!
-//! A child of the tool `explore` is speculative too. It ends at its write, and proposes the calls to
-//! its parent, which makes one itself or not. The temporary files of the tree are not its own.
+//! A child of the tool `explore` is speculative too (`exploring.rs`). It ends at its write, and
+//! proposes the calls to its parent, which makes one itself or not. The temporary files of the tree
+//! are not its own.
 //!
 //! A root that is speculative does not end when its task is done, since an ended process could not
 //! be continued from where it is: it waits, and ends when it is chosen.
@@ -20,7 +21,6 @@
 
 use std::sync::Arc;
 
-use dormouse_program::ValueSchema;
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::Role;
 use dormouse_proto::process::{Exit, ExitStatus};
@@ -183,43 +183,25 @@ impl Draft {
 /// What a child of `explore` ends with that stands at its write.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Proposal {
+pub(super) struct Proposal {
     /// The text of the last reply.
-    message: Arc<str>,
+    pub(super) message: Arc<str>,
     /// The calls that would act outside of it.
-    proposed_calls: Vec<ProposedCall>,
+    pub(super) proposed_calls: Vec<ProposedCall>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ProposedCall {
-    tool: Arc<str>,
-    args: Value,
+pub(super) struct ProposedCall {
+    pub(super) tool: Arc<str>,
+    pub(super) args: Value,
 }
 
-/// Why a child of `explore` that has ended does not win; `None` if it passes. O(n) in its message.
-pub(super) fn why_it_loses(exit: &Exit, judge: Option<&ValueSchema>) -> Option<String> {
-    if exit.status != ExitStatus::Done {
-        return Some(format!("it ended as {}", exit.status.word()));
+impl Proposal {
+    /// What a child that has ended proposes; `None` if it stood at no write. O(n) in its message.
+    pub(super) fn of(exit: &Exit) -> Option<Self> {
+        serde_json::from_str(exit.result()?).ok()
     }
-    let judge = judge?;
-    let proposal = serde_json::from_str::<Proposal>(&exit.message);
-    let values = match proposal.ok().filter(|_| exit.is_result) {
-        Some(proposal) => proposal
-            .proposed_calls
-            .into_iter()
-            .map(|call| call.args)
-            .collect(),
-        None => match serde_json::from_str(exit.message.trim()) {
-            Ok(value) => vec![value],
-            Err(_) => return Some("its answer is not JSON".to_owned()),
-        },
-    };
-    let violations = values
-        .iter()
-        .filter_map(|value: &Value| judge.check(value).err());
-    let violations: Vec<_> = violations.flatten().map(|it| it.to_string()).collect();
-    (!violations.is_empty()).then(|| violations.join("; "))
 }
 
 /// Whether a call is held until its process is chosen.

@@ -281,6 +281,18 @@ impl Toolbox {
         self.bindings.get(name)
     }
 
+    /// The tool that starts a process of a linked program, with the name that the model sees; `None`
+    /// if the process has no such tool.
+    pub(super) fn spawn_tool(&self) -> Option<(&str, &ToolBinding)> {
+        let spawns = |binding: &ToolBinding| {
+            let handler = binding.tool.process_handler();
+            matches!(handler, Some(ProcessHandler::Spawn { .. }))
+        };
+        let mut bindings = self.bindings.iter();
+        let (name, binding) = bindings.find(|(_, binding)| spawns(binding))?;
+        Some((&**name, binding))
+    }
+
     pub(super) fn names(&self) -> Vec<&str> {
         self.specs.iter().map(|spec| &*spec.name).collect()
     }
