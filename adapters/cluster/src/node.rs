@@ -42,6 +42,8 @@ pub(crate) struct Node {
     /// Shards that could not be opened, and until when they are left alone.
     failed: Mutex<BTreeMap<ShardId, Instant>>,
     last_renewal: Mutex<Instant>,
+    /// Held while the database is told that the node lives, or has left: the last word is that it has.
+    heart: tokio::sync::Mutex<()>,
     /// Whether all shards that are this node's are open, as far as it knows.
     is_settled: AtomicBool,
 }
@@ -82,6 +84,7 @@ impl Node {
             phase: watch::Sender::new(Phase::Running),
             failed: Mutex::default(),
             last_renewal: Mutex::new(Instant::now()),
+            heart: tokio::sync::Mutex::default(),
             is_settled: AtomicBool::new(false),
         }
     }
@@ -156,6 +159,10 @@ impl Node {
     }
 
     async fn renew_once(&self) -> Result<bool, StoreError> {
+        let _heart = self.heart.lock().await;
+        if self.phase() == Phase::Left {
+            return Ok(false);
+        }
         let begun = Instant::now();
         let is_to_drain = self.heartbeat().await?;
         let (database, claims) = (self.caller.tables.0.clone(), self.caller.held.claims());
@@ -294,6 +301,7 @@ impl Node {
             // Some were being opened, or lost.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        let _heart = self.heart.lock().await;
         let (tables, id) = (self.caller.tables.clone(), self.id.clone());
         if let Err(error) = on_database(move || tables.delete_node(&id)).await {
             tracing::warn!(%error, "the node was not removed from the list: its life ends by itself");

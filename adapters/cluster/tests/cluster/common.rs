@@ -74,7 +74,8 @@ impl World {
     pub(crate) fn spawn(&self, name: &str, arguments: &[&str]) -> NodeProgram {
         let (head, address) = self.url.rsplit_once('@').unwrap();
         let (user, password) = head.rsplit_once(':').unwrap();
-        let log = std::fs::File::create(self.folder.path().join(format!("{name}.log"))).unwrap();
+        let log = self.folder.path().join(format!("{name}.log"));
+        let log = std::fs::File::options().create(true).append(true).open(log);
         let child = Command::new(env!("CARGO_BIN_EXE_dormouse-node"))
             .args(["--store", &format!("{user}@{address}")])
             .args(["--schema", &self.schema])
@@ -85,7 +86,7 @@ impl World {
             .args(arguments)
             .env("PGPASSWORD", password)
             .stdin(Stdio::null())
-            .stderr(log)
+            .stderr(log.unwrap())
             .spawn()
             .unwrap();
         NodeProgram(child)
@@ -108,13 +109,6 @@ impl World {
                 return;
             }
             if begun.elapsed() > Duration::from_secs(60) {
-                for node in ["a", "b", "c"] {
-                    let log = self.folder.path().join(format!("{node}.log"));
-                    eprintln!(
-                        "{node}: {}",
-                        std::fs::read_to_string(log).unwrap_or_default()
-                    );
-                }
                 panic!("never settled: {live:?}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -232,6 +226,21 @@ impl World {
         let texts = texts.collect();
         kernel.shutdown().await.unwrap();
         texts
+    }
+}
+
+impl Drop for World {
+    /// Shows what the nodes said if the test fails.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for node in ["a", "b", "c"] {
+            let log = self.folder.path().join(format!("{node}.log"));
+            if let Ok(log) = std::fs::read_to_string(log) {
+                eprintln!("{node}: {log}");
+            }
+        }
     }
 }
 
