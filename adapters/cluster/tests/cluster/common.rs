@@ -16,7 +16,11 @@ use dormouse_cluster::{Cluster, ClusterOptions, ProgramFiles, pids_of, shard_of}
 use dormouse_postgres::{Database, DatabaseOptions, PostgresLog};
 use dormouse_records::RecordStore;
 
-pub(crate) const LEASE: Duration = Duration::from_secs(2);
+/// The lease of nodes that are lost, so that others take over soon. A machine that is too busy to renew
+/// it in time loses effects as if a node were lost.
+pub(crate) const SHORT_LEASE: Duration = Duration::from_secs(2);
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
+pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
 pub(crate) const SHARDS: u32 = 8;
 
 /// How many effects a process of [`World::steps`] has.
@@ -26,11 +30,12 @@ pub(crate) const STEPS: usize = 12;
 pub(crate) struct World {
     url: String,
     schema: String,
+    lease: Duration,
     folder: tempfile::TempDir,
 }
 
 impl World {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(lease: Duration) -> Self {
         let urls = std::env::var("DORMOUSE_POSTGRES_URLS");
         let urls = urls.expect("DORMOUSE_POSTGRES_URLS names the server: run .ci/cluster");
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -40,6 +45,7 @@ impl World {
         Self {
             url: urls.split(',').next().unwrap().to_owned(),
             schema: format!("c{micros}_{}_{number}", std::process::id()),
+            lease,
             folder: tempfile::tempdir().unwrap(),
         }
     }
@@ -56,7 +62,7 @@ impl World {
 
     pub(crate) fn options(&self, name: &str) -> ClusterOptions {
         let options = ClusterOptions::new(self.database(), name);
-        options.shards(SHARDS).lease(LEASE)
+        options.shards(SHARDS).lease(self.lease)
     }
 
     /// A node in this program.
@@ -81,7 +87,7 @@ impl World {
             .args(["--schema", &self.schema])
             .args(["run", "--name", name, "--reach", "everyone"])
             .args(["--shards", &SHARDS.to_string()])
-            .args(["--lease", &LEASE.as_secs_f64().to_string()])
+            .args(["--lease", &self.lease.as_secs_f64().to_string()])
             .args(["--allow-run", "sh", "--allow-unconfined", "sh"])
             .args(arguments)
             .env("PGPASSWORD", password)

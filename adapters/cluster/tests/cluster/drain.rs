@@ -2,10 +2,10 @@
 
 use futures_util::future::join_all;
 
-use crate::common::{STEPS, World, until, within};
+use crate::common::{LONG_LEASE, STEPS, World, until, within};
 
 async fn drains_by(drain: impl AsyncFn(&dormouse_cluster::Cluster, &crate::common::NodeProgram)) {
-    let world = World::new();
+    let world = World::new(LONG_LEASE);
     let a = world.spawn("a", &[]);
     let _b = world.spawn("b", &[]);
     let cluster = world.connect().await;
@@ -46,7 +46,7 @@ async fn any_program_can_drain_a_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_nodes_can_be_restarted_one_after_the_other() {
-    let world = World::new();
+    let world = World::new(LONG_LEASE);
     let mut nodes = ["a", "b", "c"].map(|name| (name, world.spawn(name, &[])));
     let cluster = world.connect().await;
     world.settled(&cluster, &["a", "b", "c"]).await;

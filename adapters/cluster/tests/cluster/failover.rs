@@ -8,7 +8,7 @@ use crate::common::{LEASE, STEPS, World, echo, until, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_trees_of_a_killed_node_go_on_elsewhere() {
-    let world = World::new();
+    let world = World::new(LEASE);
     let a = world.spawn("a", &[]);
     let _b = world.spawn("b", &[]);
     let cluster = world.connect().await;

@@ -8,11 +8,11 @@ use dormouse_cluster::{
 use dormouse_postgres::ShardId;
 use futures_util::StreamExt;
 
-use crate::common::{SHARDS, World, echo, until, within};
+use crate::common::{LONG_LEASE, SHARDS, World, echo, until, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handle_is_valid_wherever_the_process_runs() {
-    let world = World::new();
+    let world = World::new(LONG_LEASE);
     let a = world.join(world.options("a")).await;
     let b = world.join(world.options("b")).await;
     world.settled(&a, &["a", "b"]).await;
@@ -121,7 +121,7 @@ async fn a_handle_is_valid_wherever_the_process_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_is_executed_once_however_often_it_is_made() {
-    let world = World::new();
+    let world = World::new(LONG_LEASE);
     let node = world.join(world.options("a")).await;
     world.settled(&node, &["a"]).await;
     let start = || {
@@ -163,7 +163,7 @@ async fn a_request_is_executed_once_however_often_it_is_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_node_takes_its_part_and_nothing_else_moves() {
-    let world = World::new();
+    let world = World::new(LONG_LEASE);
     let a = world.join(world.options("a")).await;
     world.settled(&a, &["a"]).await;
     let before = world

@@ -2,7 +2,7 @@
 
 use dormouse_cluster::{Cluster, ClusterProcess, ProgramFiles, shard_of};
 
-use crate::common::{World, echo, files, until, within};
+use crate::common::{SHORT_LEASE, World, echo, files, until, within};
 
 const MESSAGES: usize = 20;
 
@@ -94,7 +94,7 @@ async fn messages_arrive_once_though_the_node_of_the_sender_is_killed() {
 }
 
 async fn arrive_once_though(killed: Killed) {
-    let world = World::new();
+    let world = World::new(SHORT_LEASE);
     let a = world.spawn("a", &[]);
     let b = world.spawn("b", &[]);
     let cluster = world.connect().await;
@@ -118,7 +118,7 @@ async fn arrive_once_though(killed: Killed) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_cannot_be_reached_gets_messages_by_the_inbox() {
-    let world = World::new();
+    let world = World::new(SHORT_LEASE);
     let a = world.join(world.options("a")).await;
     // Others are told an address where nobody listens.
     let b = world
@@ -146,7 +146,7 @@ async fn a_node_that_cannot_be_reached_gets_messages_by_the_inbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_to_no_process_is_answered() {
-    let world = World::new();
+    let world = World::new(SHORT_LEASE);
     let a = world.join(world.options("a")).await;
     world.settled(&a, &["a"]).await;
     for pid in [(5_u64 << 40) + 77, 4000 << 40] {

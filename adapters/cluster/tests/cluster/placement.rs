@@ -2,11 +2,11 @@
 
 use dormouse_cluster::{ClusterError, shard_of};
 
-use crate::common::{World, echo, files, within};
+use crate::common::{LONG_LEASE, World, echo, files, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_with_needs_runs_where_a_node_has_all_of_them() {
-    let world = World::new();
+    let world = World::new(LONG_LEASE);
     let a = world.join(world.options("a")).await;
     let b = world
         .join(world.options("b").labels(["gpu", "repo:main"]))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dormouse_cluster::ClusterProcess;
 use futures_util::future::join_all;
 
-use crate::common::{World, echo, until, within};
+use crate::common::{SHORT_LEASE, World, echo, until, within};
 
 const SESSIONS: usize = 8;
 const INPUTS: usize = 15;
@@ -14,7 +14,7 @@ const STARTS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn starts_and_inputs_are_made_once_while_a_node_is_killed() {
-    let world = World::new();
+    let world = World::new(SHORT_LEASE);
     let a = world.spawn("a", &[]);
     let b = world.spawn("b", &[]);
     let cluster = world.connect().await;

@@ -1,10 +1,10 @@
 //! Who may speak to a node.
 
-use crate::common::{World, get, http};
+use crate::common::{LONG_LEASE, World, get, http};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_without_the_token_is_refused_and_health_needs_none() {
-    let world = World::new();
+    let world = World::new(LONG_LEASE);
     let node = world.join(world.options("a")).await;
     world.settled(&node, &["a"]).await;
     let address = node.address().unwrap();

@@ -8,7 +8,7 @@ use crate::common::{LEASE, STEPS, World, http, until, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_wakes_up_after_its_lease_does_and_commits_nothing() {
-    let world = World::new();
+    let world = World::new(LEASE);
     let a = world.spawn("a", &[]);
     let b = world.spawn("b", &[]);
     let cluster = world.connect().await;
