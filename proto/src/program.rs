@@ -47,6 +47,7 @@ mod nearest;
 mod nesting;
 mod parameters;
 mod placeholder;
+mod placement;
 mod preload;
 mod prompt;
 mod reader;
@@ -85,6 +86,7 @@ pub use self::money::parse_money;
 pub(crate) use self::money::{CallPrices, MAX_NANOS, Money};
 pub use self::nearest::{advice, nearest, suggestion};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
+pub use self::placement::PlacementSection;
 pub use self::preload::{LineRange, PreloadFile, PreloadSection, RelativeTo};
 pub use self::prompt::PromptSection;
 pub(crate) use self::reader::{Node, Reader};
@@ -176,6 +178,8 @@ pub struct ProgramFile {
     /// What models cost, by the name of the model at its provider.
     #[key(max_items = MAX_PRICES)]
     pub prices: Vec<Named<Price>>,
+    /// Which nodes may run the process.
+    pub placement: PlacementSection,
 }
 
 /// The result of parsing a program file. The file is valid only if no diagnostic is an error;

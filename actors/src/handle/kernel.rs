@@ -166,6 +166,20 @@ impl Kernel {
         }
     }
 
+    /// A page of the process table: up to `limit` rows with pids after `after`, sorted by pid. The last
+    /// page has fewer than `limit`.
+    ///
+    /// # Errors
+    /// [`KernelError::Closed`].
+    pub async fn process_page(
+        &self,
+        after: Option<Pid>,
+        limit: usize,
+    ) -> Result<Vec<ProcessInfo>, KernelError> {
+        let limit = limit.clamp(1, LISTED_AT_ONCE);
+        self.list(ListFilter::After(after, limit)).await
+    }
+
     /// Descriptions of the process records that the store had lost when the kernel was opened;
     /// empty if the store is complete. A process that may be the parent of a lost process does not
     /// continue, because it would create the child again.

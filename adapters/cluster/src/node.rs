@@ -1,0 +1,311 @@
+//! A node: says that it lives, renews its leases, and takes and gives up shards as placement says.
+//!
+//! Two loops run apart from each other, so that opening a shard never delays a renewal. Leases and
+//! lives end by the clock of the database.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dormouse::ports::StoreError;
+use dormouse::{KernelBuilder, ModelPermits};
+use dormouse_postgres::ShardId;
+use futures_util::StreamExt;
+use tokio::sync::watch;
+
+use crate::caller::Caller;
+use crate::database::on_database;
+use crate::held::ShardState;
+use crate::options::ClusterOptions;
+use crate::placement::{self, Candidate};
+use crate::shards::Shard;
+use crate::tables::LiveNode;
+
+/// How many shards a node that leaves gives up at the same time.
+const GIVEN_UP_AT_ONCE: usize = 8;
+
+/// How often what is kept for a while only is deleted.
+const CLEAN_UP_EVERY: Duration = Duration::from_secs(600);
+
+/// A node of a cluster.
+pub(crate) struct Node {
+    /// The id of this run.
+    pub(crate) id: String,
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) options: ClusterOptions,
+    pub(crate) address: String,
+    pub(crate) kernel: Box<dyn Fn(Shard) -> KernelBuilder + Send + Sync>,
+    pub(crate) permits: Arc<ModelPermits>,
+    pub(crate) counters: Counters,
+    phase: watch::Sender<Phase>,
+    /// Shards that could not be opened, and until when they are left alone.
+    failed: Mutex<BTreeMap<ShardId, Instant>>,
+    last_renewal: Mutex<Instant>,
+    /// Held while the database is told that the node lives, or has left: the last word is that it has.
+    heart: tokio::sync::Mutex<()>,
+    /// Whether all shards that are this node's are open, as far as it knows.
+    is_settled: AtomicBool,
+}
+
+/// What `/metrics` counts.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) claims: AtomicU64,
+    pub(crate) losses: AtomicU64,
+    pub(crate) calls: AtomicU64,
+    pub(crate) refused_calls: AtomicU64,
+}
+
+/// A node's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(crate) enum Phase {
+    Running,
+    Draining,
+    Left,
+}
+
+impl Node {
+    pub(crate) fn new(
+        id: String,
+        caller: Arc<Caller>,
+        options: ClusterOptions,
+        address: String,
+        kernel: Box<dyn Fn(Shard) -> KernelBuilder + Send + Sync>,
+    ) -> Self {
+        Self {
+            id,
+            caller,
+            address,
+            kernel,
+            permits: Arc::new(ModelPermits::new(options.model_calls, [])),
+            options,
+            counters: Counters::default(),
+            phase: watch::Sender::new(Phase::Running),
+            failed: Mutex::default(),
+            last_renewal: Mutex::new(Instant::now()),
+            heart: tokio::sync::Mutex::default(),
+            is_settled: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn failed(&self) -> MutexGuard<'_, BTreeMap<ShardId, Instant>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// How long ago leases were last renewed.
+    pub(crate) fn lease_age(&self) -> Duration {
+        let last = self.last_renewal.lock();
+        last.unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Whether the node holds what it should, and can renew it.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.phase() == Phase::Running
+            && self.is_settled.load(Ordering::Relaxed)
+            && self.lease_age() < self.options.lease
+    }
+
+    fn as_live(&self) -> LiveNode {
+        LiveNode {
+            candidate: Candidate {
+                id: self.id.clone(),
+                name: self.options.name.clone(),
+                labels: self.options.labels.clone(),
+            },
+            address: self.address.clone(),
+            is_draining: self.phase() != Phase::Running,
+        }
+    }
+
+    /// Says that the node lives. Returns whether it is to be drained.
+    pub(crate) async fn heartbeat(&self) -> Result<bool, StoreError> {
+        let (tables, node, lease) = (
+            self.caller.tables.clone(),
+            self.as_live(),
+            self.options.lease,
+        );
+        on_database(move || tables.heartbeat(&node, lease)).await
+    }
+
+    /// Renews the life and the leases of the node until it leaves.
+    pub(crate) async fn renew_leases(self: Arc<Self>) {
+        let every = self.options.lease / 3;
+        let mut next = tokio::time::interval(every);
+        next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while self.phase() != Phase::Left {
+            next.tick().await;
+            match self.renew_once().await {
+                Ok(true) => {
+                    self.phase.send_if_modified(|phase| {
+                        let is_new = *phase == Phase::Running;
+                        if is_new {
+                            *phase = Phase::Draining;
+                        }
+                        is_new
+                    });
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "leases were not renewed");
+                    next.reset_after(every / 4);
+                }
+            }
+        }
+    }
+
+    async fn renew_once(&self) -> Result<bool, StoreError> {
+        let _heart = self.heart.lock().await;
+        if self.phase() == Phase::Left {
+            return Ok(false);
+        }
+        let begun = Instant::now();
+        let is_to_drain = self.heartbeat().await?;
+        let (database, claims) = (self.caller.tables.0.clone(), self.caller.held.claims());
+        // A kernel whose lease is lost closes by itself.
+        let lost = on_database(move || database.renew(&claims)).await?;
+        for shard in lost {
+            tracing::error!(%shard, "another node has claimed the shard, or its lease ended");
+        }
+        let mut last = self
+            .last_renewal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last = begun;
+        Ok(is_to_drain)
+    }
+
+    /// Takes and gives up shards until the node leaves.
+    pub(crate) async fn place_shards(self: Arc<Self>) {
+        let every =
+            (self.options.lease / 20).clamp(Duration::from_millis(50), Duration::from_millis(500));
+        let mut phase = self.phase.subscribe();
+        let mut cleaned = Instant::now();
+        loop {
+            match self.phase() {
+                Phase::Running => {
+                    if let Err(error) = self.place_once().await {
+                        tracing::warn!(%error, "shards were not placed");
+                    }
+                }
+                Phase::Draining => return self.leave().await,
+                Phase::Left => return,
+            }
+            if cleaned.elapsed() > CLEAN_UP_EVERY {
+                cleaned = Instant::now();
+                let tables = self.caller.tables.clone();
+                if let Err(error) = on_database(move || tables.delete_old()).await {
+                    tracing::warn!(%error, "old requests were not deleted");
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(every) => {}
+                changed = phase.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn place_once(self: &Arc<Self>) -> Result<(), StoreError> {
+        let tables = self.caller.tables.clone();
+        let read = move || Ok((tables.live_nodes()?, tables.needs()?, tables.0.shards()?));
+        let (nodes, needs, shards) = on_database(read).await?;
+        let nodes = nodes.into_iter().filter(|node| !node.is_draining);
+        let nodes: Vec<Candidate> = nodes.map(|node| node.candidate).collect();
+        let mut is_settled = true;
+        for status in shards {
+            let needs = needs.get(&status.shard).cloned().unwrap_or_default();
+            let owner = placement::owner(status.shard, &needs, &nodes);
+            let is_own = owner.is_some_and(|owner| owner.id == self.id);
+            let held = self.caller.held.get(status.shard);
+            match held.map(|held| held.state) {
+                None if is_own => {
+                    is_settled = false;
+                    if status.lease.is_none() && self.may_try(status.shard) {
+                        let shard = Shard {
+                            id: status.shard,
+                            needs,
+                        };
+                        self.begin_opening(shard);
+                    }
+                }
+                Some(ShardState::Open) if !is_own && owner.is_some() => {
+                    let (node, shard) = (self.clone(), status.shard);
+                    tokio::spawn(async move { node.give_up(shard).await });
+                }
+                Some(ShardState::Opening) => is_settled = false,
+                None | Some(ShardState::Open | ShardState::Closing) => {}
+            }
+        }
+        self.is_settled.store(is_settled, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn may_try(&self, shard: ShardId) -> bool {
+        let mut failed = self.failed();
+        failed.retain(|_, until| *until > Instant::now());
+        !failed.contains_key(&shard)
+    }
+
+    fn begin_opening(self: &Arc<Self>, shard: Shard) {
+        if let Some(held) = self.caller.held.begin_opening(shard.id) {
+            tokio::spawn(self.clone().open_shard(shard, held));
+        }
+    }
+
+    /// Begins to give up all shards and to leave.
+    pub(crate) fn drain(&self) {
+        self.phase.send_if_modified(|phase| {
+            let is_new = *phase == Phase::Running;
+            if is_new {
+                *phase = Phase::Draining;
+            }
+            is_new
+        });
+    }
+
+    /// Resolves when the node has left.
+    pub(crate) async fn left(&self) {
+        let mut phase = self.phase.subscribe();
+        // The sender lives as long as the node.
+        let _ = phase.wait_for(|phase| *phase == Phase::Left).await;
+    }
+
+    async fn leave(&self) {
+        // From now on the shards belong to others, who wait for their release.
+        if let Err(error) = self.heartbeat().await {
+            tracing::warn!(%error, "others learn only by the leases that this node leaves");
+        }
+        loop {
+            let held = self.caller.held.all();
+            let open: BTreeSet<ShardId> = held
+                .iter()
+                .filter(|(_, held)| held.state == ShardState::Open)
+                .map(|(shard, _)| *shard)
+                .collect();
+            let giving_up = futures_util::stream::iter(open).map(|shard| self.give_up(shard));
+            giving_up
+                .buffer_unordered(GIVEN_UP_AT_ONCE)
+                .collect::<()>()
+                .await;
+            if self.caller.held.all().is_empty() {
+                break;
+            }
+            // Some were being opened, or lost.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let _heart = self.heart.lock().await;
+        let (tables, id) = (self.caller.tables.clone(), self.id.clone());
+        if let Err(error) = on_database(move || tables.delete_node(&id)).await {
+            tracing::warn!(%error, "the node was not removed from the list: its life ends by itself");
+        }
+        self.phase.send_replace(Phase::Left);
+    }
+}

@@ -1,0 +1,153 @@
+//! The settings of a node, and of a program that only calls nodes.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_postgres::{DatabaseOptions, LargeContents, PostgresLog};
+use dormouse_records::RecordStore;
+
+use crate::placement::Labels;
+
+/// Changes the store of a shard, such as by a key.
+pub(crate) type StoreSettings =
+    dyn Fn(RecordStore<PostgresLog>) -> RecordStore<PostgresLog> + Send + Sync;
+
+/// The settings of a [`Cluster`](crate::Cluster).
+///
+/// | setting | default |
+/// |---|---|
+/// | [`shards`](Self::shards) | 64, if the database has none yet |
+/// | [`lease`](Self::lease) | 10 s |
+/// | [`listen`](Self::listen) | a free port of 127.0.0.1 |
+/// | [`drain_deadline`](Self::drain_deadline) | 30 s |
+/// | [`failover_limit`](Self::failover_limit) | 60 s |
+/// | [`model_calls`](Self::model_calls) | 16 |
+#[derive(Clone)]
+pub struct ClusterOptions {
+    pub(crate) database: DatabaseOptions,
+    pub(crate) name: String,
+    pub(crate) labels: Labels,
+    pub(crate) shards: u32,
+    pub(crate) lease: Duration,
+    pub(crate) listen: SocketAddr,
+    pub(crate) advertised: Option<String>,
+    pub(crate) drain_deadline: Duration,
+    pub(crate) failover_limit: Duration,
+    pub(crate) model_calls: usize,
+    pub(crate) large_contents: Option<(Arc<dyn LargeContents>, usize)>,
+    pub(crate) store: Option<Arc<StoreSettings>>,
+}
+
+impl ClusterOptions {
+    /// The settings of the node `name`, whose shards are in this database. No two nodes that run at
+    /// the same time have the same name; a node that starts again under its name gets its shards
+    /// back.
+    #[must_use]
+    pub fn new(database: DatabaseOptions, name: impl Into<String>) -> Self {
+        Self {
+            database,
+            name: name.into(),
+            labels: Labels::default(),
+            shards: 64,
+            lease: Duration::from_secs(10),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            advertised: None,
+            drain_deadline: Duration::from_secs(30),
+            failover_limit: Duration::from_secs(60),
+            model_calls: 16,
+            large_contents: None,
+            store: None,
+        }
+    }
+
+    /// Labels of the node, such as `gpu` or `repo:main`, which programs can need.
+    #[must_use]
+    pub fn labels(mut self, labels: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.labels = labels.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How many shards for programs without needs the database has at least; at most
+    /// [`MAX_SHARDS`](crate::MAX_SHARDS). There can be more later, and never fewer.
+    #[must_use]
+    pub fn shards(mut self, shards: u32) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// How long a node may be silent before others take its shards. It is renewed every third of
+    /// that. At least 300 ms.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.max(Duration::from_millis(300));
+        self
+    }
+
+    /// The address to listen on for other nodes. What travels there is not encrypted: the token of
+    /// the cluster, programs, inputs and messages. Other addresses than those of this machine are for
+    /// networks that only nodes and their clients can read.
+    #[must_use]
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// The host and port by which others reach the node, if they are not those that it listens on.
+    #[must_use]
+    pub fn advertised(mut self, host_and_port: impl Into<String>) -> Self {
+        self.advertised = Some(host_and_port.into());
+        self
+    }
+
+    /// How long calls in flight may take to come to their end before a shard goes to another node.
+    #[must_use]
+    pub fn drain_deadline(mut self, deadline: Duration) -> Self {
+        self.drain_deadline = deadline;
+        self
+    }
+
+    /// How long a call is tried again while no node answers for its shard: longer than the lease.
+    #[must_use]
+    pub fn failover_limit(mut self, limit: Duration) -> Self {
+        self.failover_limit = limit;
+        self
+    }
+
+    /// The number of concurrent model calls of the node at each provider, for all shards together.
+    #[must_use]
+    pub fn model_calls(mut self, max_concurrent: usize) -> Self {
+        self.model_calls = max_concurrent;
+        self
+    }
+
+    /// Keeps contents from a length in bytes on in an object store, the same for all nodes; 64 KiB is
+    /// a good choice.
+    #[must_use]
+    pub fn large_contents(mut self, objects: Arc<dyn LargeContents>, from_bytes: usize) -> Self {
+        self.large_contents = Some((objects, from_bytes));
+        self
+    }
+
+    /// Sets a key or compression for the stores of all shards.
+    #[must_use]
+    pub fn store(
+        mut self,
+        settings: impl Fn(RecordStore<PostgresLog>) -> RecordStore<PostgresLog> + Send + Sync + 'static,
+    ) -> Self {
+        self.store = Some(Arc::new(settings));
+        self
+    }
+}
+
+impl fmt::Debug for ClusterOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterOptions")
+            .field("name", &self.name)
+            .field("labels", &self.labels)
+            .field("lease", &self.lease)
+            .field("listen", &self.listen)
+            .finish_non_exhaustive()
+    }
+}

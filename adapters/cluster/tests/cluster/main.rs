@@ -1,0 +1,16 @@
+//! Clusters on a real database, with nodes in this program and as programs that are killed.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails where something is missing"
+)]
+
+mod common;
+mod drain;
+mod failover;
+mod handles;
+mod messages;
+mod placement;
+mod storm;
+mod token;
+mod zombie;
