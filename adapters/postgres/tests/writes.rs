@@ -1,5 +1,7 @@
 //! What a write does, and whose write is refused.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -409,7 +411,13 @@ fn ranges_of_a_content_of_100_mb_are_read_without_the_rest() {
             bytes: bytes.clone(),
             index: Bytes::from_static(b"index"),
         };
-        append_all(&log, owner, &[new.clone()], &[put(FACTS, 1, "x")]).unwrap();
+        append_all(
+            &log,
+            owner,
+            std::slice::from_ref(&new),
+            &[put(FACTS, 1, "x")],
+        )
+        .unwrap();
         let reader = log.content(new.name).unwrap().expect("it was written");
         assert_eq!(
             (reader.length(), reader.index()),
@@ -441,7 +449,7 @@ fn ranges_of_a_content_of_100_mb_are_read_without_the_rest() {
         ));
         assert!(blocks(&plan) < 30, "{plan:?}");
         // The content is written once, and is gone when it was deleted.
-        append_all(&log, owner, &[new.clone()], &[]).unwrap();
+        append_all(&log, owner, std::slice::from_ref(&new), &[]).unwrap();
         let chunks = || server.sql(&format!("SELECT count(*) FROM {schema}.content_chunk"));
         assert_eq!(chunks(), [LENGTH.div_ceil(chunk).to_string()]);
         log.delete_contents(owner, &[new.name]).unwrap();
