@@ -16,10 +16,13 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use crate::object::{self, Hash};
+use crate::object::{self, BLOCK_BYTES, Hash};
 use crate::options::CacheOptions;
-use crate::recent::RecentBlocks;
+use crate::recent::Recent;
 
+/// How many blocks of 1 MiB are kept in memory, so that pages of one block cost one request, even
+/// without a cache on disk.
+const RECENT_BLOCKS: usize = 16;
 /// What begins the name of a file that is being written.
 const PENDING: &str = "pending-";
 /// When a file that is being written was left behind by a program that ended.
@@ -28,7 +31,7 @@ const PENDING_AT_MOST: Duration = Duration::from_secs(600);
 /// Blocks on disk, and the last ones in memory.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    recent: RecentBlocks,
+    recent: Recent<Bytes>,
     disk: Option<DiskCache>,
 }
 
@@ -53,7 +56,7 @@ impl Cache {
             has_warned: AtomicBool::new(false),
         });
         Self {
-            recent: RecentBlocks::default(),
+            recent: Recent::new(RECENT_BLOCKS),
             disk,
         }
     }
@@ -64,15 +67,23 @@ impl Cache {
             return Some(bytes);
         }
         let bytes = self.disk.as_ref()?.get(hash)?;
-        self.recent.insert(*hash, &bytes);
+        self.keep_in_memory(*hash, &bytes);
         Some(bytes)
     }
 
     /// Keeps bytes that have this hash.
     pub(crate) fn insert(&self, hash: Hash, bytes: &[u8]) {
-        self.recent.insert(hash, bytes);
+        self.keep_in_memory(hash, bytes);
         if let Some(disk) = &self.disk {
             disk.insert(&hash, bytes);
+        }
+    }
+
+    /// Keeps a copy, because a block can be a part of much longer bytes. What is longer than a block
+    /// is not kept.
+    fn keep_in_memory(&self, hash: Hash, bytes: &[u8]) {
+        if bytes.len() as u64 <= BLOCK_BYTES {
+            self.recent.insert(hash, Bytes::copy_from_slice(bytes));
         }
     }
 }

@@ -11,6 +11,8 @@ use std::io;
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
 
+use crate::credentials::NoCredentials;
+
 /// Why a request failed.
 pub(crate) struct Cause {
     pub(crate) reason: Reason,
@@ -28,6 +30,8 @@ pub(crate) enum Reason {
     NoConnection,
     /// The connection ended, or what came was not HTTP.
     Interrupted,
+    /// There are no credentials.
+    NoCredentials,
     /// The operating system refused.
     System(io::ErrorKind),
     /// The outermost error, as it may be shown.
@@ -40,6 +44,7 @@ impl Reason {
             Self::Timeout => io::ErrorKind::TimedOut,
             Self::NoConnection => io::ErrorKind::NotConnected,
             Self::Interrupted => io::ErrorKind::ConnectionAborted,
+            Self::NoCredentials => io::ErrorKind::PermissionDenied,
             Self::System(kind) => *kind,
             Self::Answer { .. } | Self::Other(_) => io::ErrorKind::Other,
         }
@@ -67,6 +72,9 @@ impl Cause {
                 None => break,
             }
         }
+        if root.is::<NoCredentials>() {
+            reason = Reason::NoCredentials;
+        }
         if let (Reason::Other(_), Some(system)) = (&reason, root.downcast_ref::<io::Error>()) {
             reason = Reason::System(system.kind());
         }
@@ -87,7 +95,7 @@ impl fmt::Display for Cause {
             Reason::Timeout => write!(f, "the server did not answer in time"),
             Reason::NoConnection => write!(f, "no connection to the server: {root}"),
             Reason::Interrupted => write!(f, "the connection to the server failed: {root}"),
-            Reason::System(_) => write!(f, "{root}"),
+            Reason::NoCredentials | Reason::System(_) => write!(f, "{root}"),
             Reason::Other(outer) => write!(f, "{outer}"),
         }
     }

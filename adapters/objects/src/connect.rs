@@ -14,11 +14,14 @@ use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, R
 use url::Url;
 
 use crate::aws_profile;
+use crate::credentials::MachineCredentials;
 use crate::error::{invalid_options, request_failed};
 use crate::location::{Location, Place};
 use crate::options::{ObjectOptions, PlainHttp, without_credentials};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For a service on the machine's own network.
+const MACHINE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A client of the store at a location. No request is made.
 ///
@@ -97,10 +100,6 @@ fn connect_azure(
 
 /// The store in a folder, which syncs the files that it writes and their folders.
 fn open_folder(folder: &FsPath) -> Result<Arc<dyn ObjectStore>, StoreError> {
-    std::fs::create_dir_all(folder).map_err(|source| StoreError::Io {
-        doing: format!("create the folder {} for contents", folder.display()),
-        source,
-    })?;
     let store = LocalFileSystem::new_with_prefix(folder).map_err(cannot_connect)?;
     Ok(Arc::new(store.with_fsync(true)))
 }
@@ -177,29 +176,32 @@ fn checked_endpoint(endpoint: &str, plain_http: PlainHttp) -> Result<Url, StoreE
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // Besides the store, this is the service of credentials inside of a cloud, which has an
-        // address without encryption on the machine's own network.
         let is_plain = options
             .get_config_value(&ClientConfigKey::AllowHttp)
-            .as_deref()
-            == Some("true");
+            .is_some_and(|allowed| allowed == "true");
+        // Without encryption, and not for the store: a service on the machine's own network that
+        // gives credentials.
+        let is_for_credentials = is_plain && !self.is_plain_http();
         let cloud = || Url::parse("https://cloud.invalid").expect("it is an address");
         let url = self.endpoint.clone().unwrap_or_else(cloud);
-        let failed =
-            |error: Box<dyn std::error::Error + Send + Sync>| object_store::Error::Generic {
-                store: "HTTP",
-                source: error,
-            };
+        let failed = |source| object_store::Error::Generic {
+            store: "HTTP",
+            source,
+        };
         let mut builder = dormouse_http::client(&url, None)
             .map_err(|error| failed(error.into()))?
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(self.request_timeout)
             .https_only(!is_plain);
-        if is_plain {
-            builder = builder.no_proxy();
+        if is_for_credentials {
+            builder = builder.no_proxy().connect_timeout(MACHINE_TIMEOUT);
         }
-        let client = builder.build().map_err(|error| failed(error.into()))?;
-        Ok(HttpClient::new(client))
+        let client = HttpClient::new(builder.build().map_err(|error| failed(error.into()))?);
+        Ok(if is_for_credentials {
+            HttpClient::new(MachineCredentials(client))
+        } else {
+            client
+        })
     }
 }
 

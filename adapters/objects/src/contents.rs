@@ -1,7 +1,6 @@
 //! Contents in an object store: one object each, under a key that is made of the content's name.
 
-use std::io;
-use std::path::{Path as FsPath, PathBuf};
+use std::path::Path as FsPath;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::cache::Cache;
 use crate::connect::connect;
 use crate::error::{damaged, is_missing_object, is_outside_of_object, request_failed};
 use crate::listing::StoredObjects;
+use crate::local::LocalFolder;
 use crate::location::{Location, Place};
 use crate::object::{self, HEAD_BYTES, Head};
 use crate::options::{ObjectOptions, without_credentials};
@@ -39,7 +39,7 @@ pub(crate) struct Objects {
     pub(crate) retry_for: Duration,
     prefix: Path,
     /// The folder of a local store.
-    folder: Option<PathBuf>,
+    pub(crate) folder: Option<LocalFolder>,
     /// The address, as errors show it.
     shown: String,
 }
@@ -53,11 +53,11 @@ impl ObjectContents {
     /// used.
     pub fn open(options: ObjectOptions) -> Result<Self, StoreError> {
         let location = Location::parse(&options.url)?;
-        let store = connect(&location, &options)?;
         let folder = match &location.place {
-            Place::Folder(folder) => Some(folder.clone()),
+            Place::Folder(folder) => Some(LocalFolder::open(folder)?),
             _ => None,
         };
+        let store = connect(&location, &options)?;
         let mut shown = without_credentials(&options.url);
         if let Some(endpoint) = &options.endpoint {
             shown.push_str(&format!(" at {}", without_credentials(endpoint)));
@@ -76,7 +76,7 @@ impl ObjectContents {
     /// The folder that contains the objects, if they are in the local file system.
     #[must_use]
     pub fn folder(&self) -> Option<&FsPath> {
-        self.0.folder.as_deref()
+        self.0.folder.as_ref().map(LocalFolder::path)
     }
 
     /// Writes a content, unless the store has one of this name. When it returns, the content is as
@@ -103,7 +103,10 @@ impl ObjectContents {
         self.0
             .worker
             .wait_for(async move { put::put(&objects, name, head, bytes).await })?;
-        self.0.sync_folder(name)
+        match &self.0.folder {
+            Some(folder) => folder.sync(self.0.key(name).as_ref()),
+            None => Ok(()),
+        }
     }
 
     /// Opens a content; `None` if the store does not have it.
@@ -203,7 +206,10 @@ impl Objects {
         };
         match read.await {
             Ok(start) => Ok(Some(start)),
-            Err(error) if is_missing_object(&error) => self.check_folder().map(|()| None),
+            Err(error) if is_missing_object(&error) => match &self.folder {
+                Some(folder) => folder.check().map(|()| None),
+                None => Ok(None),
+            },
             // An empty object has no first byte.
             Err(error) if is_outside_of_object(&error) => Err(damaged(format!(
                 "the object of the content {name} is empty. Writing the content again replaces it; \
@@ -233,34 +239,6 @@ impl Objects {
     ) -> Result<Bytes, StoreError> {
         let read = self.store.get_range(&self.key(name), range).await;
         read.map_err(|error| self.object_error("read", name, &error))
-    }
-
-    /// A folder that is gone is not an empty store.
-    fn check_folder(&self) -> Result<(), StoreError> {
-        match &self.folder {
-            Some(folder) if !folder.is_dir() => Err(StoreError::Io {
-                doing: format!("find the folder {} of contents", folder.display()),
-                source: io::Error::from(io::ErrorKind::NotFound),
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    /// Syncs an object of a local folder, which another program or thread may have just written
-    /// without having synced it, and the folders that lead to it.
-    fn sync_folder(&self, name: ContentHash) -> Result<(), StoreError> {
-        let Some(folder) = &self.folder else {
-            return Ok(());
-        };
-        let file = folder.join(self.key(name).as_ref());
-        let synced = file
-            .ancestors()
-            .take_while(|path| path.starts_with(folder))
-            .try_for_each(|path| std::fs::File::open(path)?.sync_all());
-        synced.map_err(|source| StoreError::Io {
-            doing: format!("sync the content {}", file.display()),
-            source,
-        })
     }
 }
 

@@ -34,10 +34,9 @@ pub(crate) fn damaged(what: String) -> StoreError {
 /// Whether the same request may succeed later.
 pub(crate) fn is_transient(error: &Error) -> bool {
     match error {
-        // Two requests for one object collided.
-        Error::AlreadyExists { .. } | Error::Precondition { .. } => true,
         Error::Generic { .. } | Error::JoinError { .. } => match Cause::of(error).reason {
             Reason::Answer { status, .. } => matches!(status, 0 | 408 | 429 | 500..),
+            Reason::NoCredentials => false,
             _ => true,
         },
         _ => false,
@@ -75,7 +74,8 @@ fn advice(error: &Error, cause: &Cause) -> (io::ErrorKind, &'static str) {
         ),
         (
             _,
-            Reason::Answer {
+            Reason::NoCredentials
+            | Reason::Answer {
                 status: 401 | 403, ..
             },
         ) => (

@@ -35,6 +35,9 @@ pub struct StoredObjects {
 
 impl StoredObjects {
     pub(crate) fn of(objects: &Arc<Objects>) -> Self {
+        if let Some(folder) = &objects.folder {
+            folder.remove_unfinished();
+        }
         Self {
             objects: objects.clone(),
             page: Vec::new().into_iter(),

@@ -1,44 +1,45 @@
-//! The blocks that were read last, in memory: pages of one block cost one request, even without a
-//! cache on disk.
+//! What was used last, in memory: the latest of a fixed number of values.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
+use crate::object::Hash;
 
-use crate::object::{BLOCK_BYTES, Hash};
+/// Values by their name, the one that was used most recently first.
+#[derive(Debug)]
+pub(crate) struct Recent<T> {
+    kept: usize,
+    values: Mutex<VecDeque<(Hash, T)>>,
+}
 
-/// How many blocks of at most 1 MiB are kept.
-const KEPT: usize = 16;
-
-/// The last blocks, the one that was used most recently first.
-#[derive(Debug, Default)]
-pub(crate) struct RecentBlocks(Mutex<VecDeque<(Hash, Bytes)>>);
-
-impl RecentBlocks {
-    pub(crate) fn get(&self, hash: &Hash) -> Option<Bytes> {
-        let mut blocks = self.lock();
-        let at = blocks.iter().position(|(kept, _)| kept == hash)?;
-        let block = blocks.remove(at)?;
-        blocks.push_front(block.clone());
-        Some(block.1)
+impl<T: Clone> Recent<T> {
+    /// Keeps so many values.
+    pub(crate) fn new(kept: usize) -> Self {
+        let values = Mutex::default();
+        Self { kept, values }
     }
 
-    /// Keeps a copy, because the block can be a part of much longer bytes. What is longer than a
-    /// block is not kept.
-    pub(crate) fn insert(&self, hash: Hash, bytes: &[u8]) {
-        if bytes.len() as u64 > BLOCK_BYTES {
-            return;
-        }
-        let copy = Bytes::copy_from_slice(bytes);
-        let mut blocks = self.lock();
-        blocks.retain(|(kept, _)| *kept != hash);
-        blocks.push_front((hash, copy));
-        blocks.truncate(KEPT);
+    pub(crate) fn get(&self, name: &Hash) -> Option<T> {
+        let mut values = self.lock();
+        let at = values.iter().position(|(kept, _)| kept == name)?;
+        let value = values.remove(at)?;
+        values.push_front(value.clone());
+        Some(value.1)
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Hash, Bytes)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn insert(&self, name: Hash, value: T) {
+        let mut values = self.lock();
+        values.retain(|(kept, _)| *kept != name);
+        values.push_front((name, value));
+        values.truncate(self.kept);
+    }
+
+    pub(crate) fn remove(&self, name: &Hash) {
+        self.lock().retain(|(kept, _)| kept != name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Hash, T)>> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -47,16 +48,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_blocks_that_were_used_last_are_kept() {
-        let recent = RecentBlocks::default();
-        let block = |number: usize| [number as u8; 32];
-        for number in 0..KEPT {
-            recent.insert(block(number), &[number as u8]);
+    fn the_values_that_were_used_last_are_kept() {
+        let recent = Recent::new(3);
+        let name = |number: u8| [number; 32];
+        for number in 0..3 {
+            recent.insert(name(number), number);
         }
-        assert_eq!(recent.get(&block(0)).unwrap(), [0][..]);
-        recent.insert(block(100), b"");
-        assert!(recent.get(&block(0)).is_some());
-        assert_eq!(recent.get(&block(1)), None);
-        assert_eq!(recent.lock().len(), KEPT);
+        assert_eq!(recent.get(&name(0)), Some(0));
+        recent.insert(name(3), 3);
+        assert_eq!(recent.get(&name(0)), Some(0));
+        assert_eq!(recent.get(&name(1)), None);
+        recent.insert(name(0), 7);
+        assert_eq!(recent.get(&name(0)), Some(7));
+        recent.remove(&name(0));
+        assert_eq!(recent.get(&name(0)), None);
+        assert_eq!(recent.lock().len(), 2);
     }
 }

@@ -1,6 +1,7 @@
 //! A log of records whose large contents are in an object store.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +11,12 @@ use dormouse_proto::id::{CommitNumber, ContentHash};
 use dormouse_records::{NewContent, Record, RecordBatch, RecordLog, Stream, StreamKind};
 
 use crate::contents::ObjectContents;
+use crate::recent::Recent;
 
 /// From which stored length on a content goes to the object store.
 const LARGE_BYTES: usize = 64 << 10;
+/// How many opened contents are kept. Each has its index in memory.
+const OPENED: usize = 64;
 
 /// A log with large contents in an object store, and records and other contents in the log `L`.
 ///
@@ -22,11 +26,12 @@ const LARGE_BYTES: usize = 64 << 10;
 /// A content is written before the records that refer to it, so it is in the store once the commit
 /// is acknowledged. A commit that fails, or a crash, leaves contents behind that the next collection
 /// deletes. An owner that was superseded can still add contents, which its commit then does not name.
-#[derive(Debug)]
 pub struct WithObjects<L> {
     log: L,
     objects: ObjectContents,
     large_bytes: usize,
+    /// The contents that were opened last: a commit looks for each content that it refers to.
+    opened: Recent<Arc<dyn BlobReader>>,
 }
 
 impl<L> WithObjects<L> {
@@ -36,6 +41,7 @@ impl<L> WithObjects<L> {
             log,
             objects,
             large_bytes: LARGE_BYTES,
+            opened: Recent::new(OPENED),
         }
     }
 
@@ -60,6 +66,28 @@ impl<L> WithObjects<L> {
             small.extend(large.drain(..large.len().min(1)));
         }
         (large, small)
+    }
+
+    /// Opens a content of the object store.
+    fn object(&self, name: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
+        if let Some(opened) = self.opened.get(&name.0) {
+            return Ok(Some(opened));
+        }
+        let opened = self.objects.open_content(name)?;
+        if let Some(opened) = &opened {
+            self.opened.insert(name.0, opened.clone());
+        }
+        Ok(opened)
+    }
+}
+
+impl<L: fmt::Debug> fmt::Debug for WithObjects<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WithObjects")
+            .field("log", &self.log)
+            .field("objects", &self.objects)
+            .field("large_bytes", &self.large_bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,7 +133,7 @@ impl<L: RecordLog> RecordLog for WithObjects<L> {
     fn content(&self, name: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
         match self.log.content(name)? {
             Some(content) => Ok(Some(content)),
-            None => self.objects.open_content(name),
+            None => self.object(name),
         }
     }
 
@@ -122,6 +150,7 @@ impl<L: RecordLog> RecordLog for WithObjects<L> {
     fn delete_contents(&self, owner: OwnerToken, names: &[ContentHash]) -> Result<(), StoreError> {
         // The log checks the owner.
         self.log.delete_contents(owner, names)?;
+        names.iter().for_each(|name| self.opened.remove(&name.0));
         self.objects.delete(names)
     }
 }

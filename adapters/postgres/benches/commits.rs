@@ -44,6 +44,8 @@ struct Measured {
 fn main() {
     let urls = std::env::var("DORMOUSE_POSTGRES_URLS").expect("run .ci/postgres cargo bench");
     let url = urls.split(',').next_back().expect("there is a server");
+    // Both without TLS, which this pgbench does not speak.
+    let url = &format!("{url}?sslmode=disable");
     let pgbench = std::env::var("DORMOUSE_PGBENCH").expect("run .ci/postgres cargo bench");
     println!("shards connections facts level    ours/s pgbench/s ratio   p50 us   p99 us");
     for sync_level in [SyncLevel::Synced, SyncLevel::Written] {
@@ -94,7 +96,9 @@ fn report(case: Case, mut ours: Vec<Measured>, mut theirs: Vec<f64>) {
 fn database(url: &str, schema: &str, connections: usize) -> Database {
     let options = DatabaseOptions::new(url).expect("the address is valid");
     let options = options.schema(schema).expect("the name is valid");
-    let options = options.max_connections(connections);
+    let options = options
+        .max_connections(connections)
+        .connect_timeout(Duration::from_secs(60));
     let database = Database::connect(&options).expect("the server answers");
     database.create_shards(SHARDS).expect("the server answers");
     database

@@ -53,6 +53,21 @@ pub(crate) struct RecordColumns {
     pub(crate) bytes: Vec<Blob>,
 }
 
+impl RecordColumns {
+    /// The bytes of all records.
+    pub(crate) fn byte_count(&self) -> usize {
+        self.bytes.iter().map(|blob| blob.0.len()).sum()
+    }
+
+    /// Appends other records.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        self.kinds.extend_from_slice(&other.kinds);
+        self.ids.extend_from_slice(&other.ids);
+        self.numbers.extend_from_slice(&other.numbers);
+        self.bytes.extend_from_slice(&other.bytes);
+    }
+}
+
 /// Reduces operations that apply in order to deletions, and the records to write after them.
 pub(crate) fn reduce(ops: &[RecordOp]) -> (DeletionColumns, RecordColumns) {
     let mut deletions: BTreeMap<Stream, u64> = BTreeMap::new();

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use dormouse_actors::ports::{OwnerToken, StoreError};
 
-use crate::database::{Database, parameters};
+use crate::connections::parameters;
+use crate::database::Database;
 use crate::error::other_error;
 use crate::number::nonce;
 use crate::shard::{ShardId, unknown_shard};

@@ -16,7 +16,8 @@ use dormouse_proto::id::ContentHash;
 use dormouse_records::NewContent;
 
 use crate::batch::{Blob, name_blob};
-use crate::database::{Database, parameters};
+use crate::connections::parameters;
+use crate::database::Database;
 use crate::error::other_error;
 use crate::number::nonce;
 use crate::objects::LargeContents;

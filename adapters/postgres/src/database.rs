@@ -1,24 +1,20 @@
-//! A database: its pool of connections, the thread that drives them, and how statements are tried
-//! again.
+//! A database: its connections, the thread that drives them, and how callers wait for it.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
-use deadpool_postgres::{
-    Client, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime as PoolRuntime,
-};
-use dormouse_actors::ports::StoreError;
+use deadpool_postgres::Client;
+use dormouse_actors::ports::{StoreError, SyncLevel};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
+use crate::connections::{Connections, Parameters};
 use crate::error::{AttemptError, DatabaseError, other_error, store_error};
+use crate::group::{GroupAnswer, GroupQueue, RecordWrite, send_waiting};
 use crate::migrate;
-use crate::options::{ANSWER_GRACE, DatabaseOptions, Timeouts};
-use crate::tls;
+use crate::options::{DatabaseOptions, Timeouts};
 
 /// A PostgreSQL database with the shards of a system. Cheap to clone: all clones share one pool of
 /// connections and one thread.
@@ -31,21 +27,11 @@ pub struct Database(Arc<Shared>);
 struct Shared {
     /// Taken when it is dropped.
     runtime: Option<Runtime>,
-    pool: Pool,
-    schema: String,
-    timeouts: Timeouts,
+    connections: Connections,
+    /// The commits of each level that wait.
+    written: Arc<GroupQueue>,
+    synced: Arc<GroupQueue>,
 }
-
-/// The parameters of a statement.
-pub type Parameters = Vec<Box<dyn ToSql + Send + Sync>>;
-
-/// Builds [`Parameters`].
-macro_rules! parameters {
-    ($($parameter:expr),* $(,)?) => {
-        vec![$(Box::new($parameter) as Box<dyn tokio_postgres::types::ToSql + Send + Sync>),*]
-    };
-}
-pub(crate) use parameters;
 
 impl Database {
     /// Connects, and brings the tables up to date. Costs one connection and two round trips, if the
@@ -62,11 +48,14 @@ impl Database {
             .enable_all()
             .build()
             .map_err(|error| other_error(doing, error.to_string()))?;
+        // The other half of the connections is left for reads, however many shards write.
+        let statements = options.connections().div_ceil(2);
+        let group_queue = |level| Arc::new(GroupQueue::new(level, statements));
         let database = Self(Arc::new(Shared {
             runtime: Some(runtime),
-            pool: pool(options)?,
-            schema: options.schema_name().to_owned(),
-            timeouts: options.timeouts(),
+            connections: Connections::new(options)?,
+            written: group_queue(SyncLevel::Written),
+            synced: group_queue(SyncLevel::Synced),
         }));
         migrate::migrate(&database, "migration", migrate::MIGRATIONS)?;
         Ok(database)
@@ -89,16 +78,11 @@ impl Database {
     /// The schema of the tables.
     #[must_use]
     pub fn schema(&self) -> &str {
-        &self.0.schema
+        &self.0.connections.schema
     }
 
     pub(crate) fn timeouts(&self) -> Timeouts {
-        self.0.timeouts
-    }
-
-    /// A statement with the schema's name in place of `{schema}`.
-    pub(crate) fn sql(&self, template: &str) -> String {
-        template.replace("{schema}", &self.0.schema)
+        self.0.connections.timeouts
     }
 
     /// Executes a statement, in one round trip once a connection has prepared it. `{schema}` in it is
@@ -111,10 +95,10 @@ impl Database {
     pub fn query(
         &self,
         doing: &str,
-        template: &str,
+        template: &'static str,
         parameters: Parameters,
     ) -> Result<Vec<Row>, StoreError> {
-        self.query_within(self.0.timeouts.outage, doing, template, parameters)
+        self.query_within(self.timeouts().outage, doing, template, parameters)
     }
 
     /// As [`query`](Self::query), with a limit of its own for how long it tries again.
@@ -125,21 +109,13 @@ impl Database {
         &self,
         outage_limit: Duration,
         doing: &str,
-        template: &str,
+        template: &'static str,
         parameters: Parameters,
     ) -> Result<Vec<Row>, StoreError> {
-        let sql: Arc<str> = self.sql(template).into();
-        let parameters = Arc::new(parameters);
-        self.run(outage_limit, doing, move |client| {
-            let (sql, parameters) = (Arc::clone(&sql), Arc::clone(&parameters));
-            async move {
-                let statement = client.prepare_cached(&sql).await?;
-                let parameters: Vec<_> = parameters
-                    .iter()
-                    .map(|parameter| &**parameter as &(dyn ToSql + Sync))
-                    .collect();
-                client.query(&statement, &parameters).await
-            }
+        let connections = self.0.connections.with_outage_limit(outage_limit);
+        let logged_doing = doing.to_owned();
+        self.wait_for(doing, async move {
+            connections.query(&logged_doing, template, parameters).await
         })
     }
 
@@ -147,12 +123,33 @@ impl Database {
     pub(crate) fn query_one(
         &self,
         doing: &str,
-        template: &str,
+        template: &'static str,
         parameters: Parameters,
     ) -> Result<Row, StoreError> {
         let rows = self.query(doing, template, parameters)?;
         let row = rows.into_iter().next();
         row.ok_or_else(|| other_error(doing, "the server has returned no row"))
+    }
+
+    /// Writes records of a shard in one statement, possibly together with those of other shards.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]. The records may be written, or may still be.
+    pub(crate) fn write_records(
+        &self,
+        sync_level: SyncLevel,
+        write: RecordWrite,
+    ) -> Result<GroupAnswer, StoreError> {
+        let queue = match sync_level {
+            SyncLevel::Written => &self.0.written,
+            SyncLevel::Synced => &self.0.synced,
+        };
+        let (answer, starts_task) = queue.push(write);
+        if starts_task && let Some(runtime) = &self.0.runtime {
+            runtime.spawn(send_waiting(Arc::clone(queue), self.0.connections.clone()));
+        }
+        let answer = answer.recv();
+        answer.unwrap_or_else(|_| Err(thread_has_ended("write a commit")))
     }
 
     /// Calls `operation` with a connection, and again with another one while that fails for a
@@ -167,54 +164,42 @@ impl Database {
         T: Send + 'static,
         F: Future<Output = Result<T, tokio_postgres::Error>> + Send,
     {
-        let pool = self.0.pool.clone();
-        let timeouts = self.0.timeouts;
+        let connections = self.0.connections.with_outage_limit(outage_limit);
         let logged_doing = doing.to_owned();
-        let result = self.wait_for(async move {
-            let give_up = Instant::now() + outage_limit;
-            let mut waits = waits();
-            loop {
-                let error = match attempt(&pool, timeouts, &operation).await {
-                    Ok(value) => return Ok(value),
-                    Err(error) => error,
-                };
-                let wait = waits.next().unwrap_or(LONGEST_WAIT);
-                if !error.is_transient() || Instant::now() + wait > give_up {
-                    return Err(error);
-                }
-                tracing::warn!(%error, wait_ms = wait.as_millis() as u64, "cannot {logged_doing} yet");
-                tokio::time::sleep(wait).await;
-            }
-        });
-        match result {
-            Some(result) => result.map_err(|error| store_error(doing, error)),
-            None => Err(other_error(
-                doing,
-                "the thread of its connections has ended",
-            )),
-        }
+        self.wait_for(doing, async move {
+            connections.retry(&logged_doing, operation).await
+        })
     }
 
     /// Waits for a future, which the database's own thread drives, so that the caller may be in any
-    /// runtime or none. `None` if the future panicked.
+    /// runtime or none.
     fn wait_for<T: Send + 'static>(
         &self,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
+        doing: &str,
+        future: impl Future<Output = Result<T, AttemptError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        let runtime = self.0.runtime.as_ref()?;
-        runtime.spawn(async move {
-            // The receiver waits until it has got the value.
-            let _ = sender.send(future.await);
-        });
-        receiver.recv().ok()
+        if let Some(runtime) = &self.0.runtime {
+            runtime.spawn(async move {
+                // The receiver waits until it has got the value.
+                let _ = sender.send(future.await);
+            });
+        }
+        match receiver.recv() {
+            Ok(result) => result.map_err(|error| store_error(doing, &error)),
+            Err(_) => Err(thread_has_ended(doing)),
+        }
     }
+}
+
+fn thread_has_ended(doing: &str) -> StoreError {
+    other_error(doing, "the thread of its connections has ended")
 }
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database")
-            .field("schema", &self.0.schema)
+            .field("schema", &self.schema())
             .finish_non_exhaustive()
     }
 }
@@ -226,58 +211,4 @@ impl Drop for Shared {
             runtime.shutdown_background();
         }
     }
-}
-
-fn pool(options: &DatabaseOptions) -> Result<Pool, DatabaseError> {
-    let manager = Manager::from_config(
-        options.connection_config()?,
-        tls::connector(options)?,
-        ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        },
-    );
-    let timeouts = options.timeouts();
-    let pool = Pool::builder(manager)
-        .max_size(options.connections())
-        .runtime(PoolRuntime::Tokio1)
-        .wait_timeout(Some(timeouts.statement))
-        .create_timeout(Some(timeouts.connect))
-        .build();
-    Ok(pool.map_err(|error| other_error("make its pool of connections", error.to_string()))?)
-}
-
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-
-/// The waits between attempts: they double, and are spread by chance, so that the programs that lost
-/// the same server do not all return at once.
-fn waits() -> impl Iterator<Item = Duration> {
-    ExponentialBuilder::new()
-        .with_min_delay(Duration::from_millis(20))
-        .with_max_delay(LONGEST_WAIT)
-        .without_max_times()
-        .with_jitter()
-        .build()
-}
-
-async fn attempt<T, F>(
-    pool: &Pool,
-    timeouts: Timeouts,
-    operation: impl Fn(Arc<Client>) -> F,
-) -> Result<T, AttemptError>
-where
-    F: Future<Output = Result<T, tokio_postgres::Error>>,
-{
-    let client = Arc::new(pool.get().await?);
-    let limit = timeouts.statement + ANSWER_GRACE;
-    let result = match tokio::time::timeout(limit, operation(Arc::clone(&client))).await {
-        Ok(result) => result.map_err(AttemptError::from),
-        Err(_) => Err(AttemptError::NoAnswer),
-    };
-    if result.as_ref().is_err_and(AttemptError::is_transient)
-        && let Ok(client) = Arc::try_unwrap(client)
-    {
-        // Closes the connection: nothing that is sent later may wait behind a lost answer.
-        drop(Client::take(client));
-    }
-    result
 }

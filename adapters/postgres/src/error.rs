@@ -117,10 +117,10 @@ fn is_lost_connection(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Converts an error of the database. `doing` names the failed operation as a verb with its object.
-pub(crate) fn store_error(doing: &str, error: AttemptError) -> StoreError {
+pub(crate) fn store_error(doing: &str, error: &AttemptError) -> StoreError {
     StoreError::Io {
         doing: doing.to_owned(),
-        source: std::io::Error::other(with_causes(&error)),
+        source: std::io::Error::other(with_causes(error)),
     }
 }
 

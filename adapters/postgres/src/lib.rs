@@ -47,7 +47,7 @@
 //!
 //! | operation | round trips |
 //! |---|---|
-//! | a commit | 1; the first one of a handle 2 |
+//! | a commit | 1; the first one of a handle 2. While half of the connections write, the commits of all shards that wait go together in one statement, up to 64 |
 //! | a commit with contents of more than 4 MiB | 1, and 1 for each 4 MiB of a content |
 //! | an empty batch | 1 |
 //! | reading records of a stream, the last record, a kind | 1, by the primary key |
@@ -57,9 +57,10 @@
 //! | renewing all leases of a node; releasing them | 1 |
 //! | opening a shard | 0 |
 //!
-//! A connection needs one more for each kind of statement, to prepare it. A pooler between the program
-//! and the server has to keep sessions (PgBouncer: `pool_mode = session`), or prepared statements
-//! (its version 1.21 and later). The size of a batch is limited by the server to 1 GB of records.
+//! A connection needs one more for each kind of statement, to prepare it, and sets its options when it
+//! begins: a pooler between the program and the server has to keep sessions. The server limits the
+//! records of a batch to 1 GB. `.ci/postgres cargo bench` compares commits a second with those of
+//! `pgbench`.
 //!
 //! # How durable a commit is
 //!
@@ -102,9 +103,11 @@
 
 mod batch;
 mod claim;
+mod connections;
 mod content;
 mod database;
 mod error;
+mod group;
 mod log;
 mod migrate;
 mod number;
@@ -116,7 +119,8 @@ mod tls;
 mod write;
 
 pub use claim::{Claim, ClaimMode};
-pub use database::{Database, Parameters};
+pub use connections::Parameters;
+pub use database::Database;
 pub use error::DatabaseError;
 pub use log::PostgresLog;
 pub use objects::{LargeContent, LargeContents, ObjectCollection};

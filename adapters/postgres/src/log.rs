@@ -11,8 +11,9 @@ use dormouse_records::{Record, RecordBatch, RecordLog, Stream, StreamKind};
 use tokio_postgres::Row;
 
 use crate::claim::Claim;
+use crate::connections::parameters;
 use crate::content;
-use crate::database::{Database, parameters};
+use crate::database::Database;
 use crate::number::{from_ordered, to_ordered};
 use crate::objects::LargeContents;
 use crate::shard::ShardId;

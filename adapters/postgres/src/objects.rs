@@ -16,8 +16,9 @@ use dormouse_actors::ports::{BlobReader, StoreError};
 use dormouse_proto::id::ContentHash;
 
 use crate::batch::name_blob;
+use crate::connections::parameters;
 use crate::content::read_name;
-use crate::database::{Database, parameters};
+use crate::database::Database;
 use crate::shard::ShardId;
 
 /// An object store for large contents. All shards of a database share one, and nobody else writes

@@ -223,8 +223,12 @@ impl DatabaseOptions {
         if config.get_application_name().is_none() {
             config.application_name("dormouse");
         }
+        // Every statement finds its rows by an index, whatever the statistics of the tables say, so
+        // that its plan is made once for each connection.
         let settings = format!(
-            "{} -c statement_timeout={} -c default_transaction_isolation=read\\ committed",
+            "{} -c statement_timeout={} -c default_transaction_isolation=read\\ committed \
+             -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off \
+             -c enable_mergejoin=off -c jit=off",
             config.get_options().unwrap_or_default(),
             self.statement_timeout.as_millis(),
         );

@@ -6,7 +6,8 @@ use std::time::Duration;
 use dormouse_actors::ports::{OwnerToken, StoreError};
 use dormouse_proto::id::CommitNumber;
 
-use crate::database::{Database, parameters};
+use crate::connections::parameters;
+use crate::database::Database;
 use crate::error::other_error;
 
 /// The number of a shard. A shard is one log, with one owner.

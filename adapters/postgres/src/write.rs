@@ -1,4 +1,4 @@
-//! Guarded writes: one call of a function of the database for a whole batch.
+//! Guarded writes: one statement for a whole batch.
 //!
 //! The database accepts a write only from the latest owner, and only as the successor of the last
 //! write that this handle knows of. So a statement that was sent twice, or arrives after its sender
@@ -12,11 +12,14 @@ use dormouse_actors::ports::{OwnerToken, StoreError, SyncLevel};
 use dormouse_proto::id::{CommitNumber, ContentHash};
 use dormouse_records::validator::check_owner;
 use dormouse_records::{NewContent, RecordBatch};
+use tokio_postgres::Row;
 
 use crate::batch::{DeletionColumns, RecordColumns, distinct_contents, name_blob, reduce};
+use crate::connections::{Parameters, parameters};
 use crate::content::{ContentColumns, upload_contents};
-use crate::database::{Database, parameters};
+use crate::database::Database;
 use crate::error::other_error;
+use crate::group::{GroupAnswer, RecordWrite};
 use crate::number::nonce;
 use crate::objects::{LargeContents, refer};
 use crate::shard::{ShardId, unknown_shard};
@@ -158,62 +161,54 @@ impl Writer {
     fn write(
         &mut self,
         owner: OwnerToken,
-        changes: Changes,
+        mut changes: Changes,
         mode: &WriteMode,
     ) -> Result<CommitNumber, StoreError> {
         let position = match self.position {
             Some(position) if position.owner == owner => position,
             _ => self.read_shard(owner)?.0,
         };
-        self.position = Some(position);
-        let Changes {
-            deletions,
-            records,
-            contents,
-            deleted_contents,
-        } = changes;
-        let sql = "SELECT out_outcome, out_epoch, out_writes, out_commit FROM {schema}.write_batch(
-            $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
-        let parameters = parameters![
-            self.shard.to_sql(),
-            owner.0 as i64,
-            position.writes,
-            nonce()?,
-            mode.commit_step,
-            mode.sync_level == SyncLevel::Synced,
-            mode.at_ms as i64,
-            deletions.kinds,
-            deletions.ids,
-            deletions.up_to,
-            records.kinds,
-            records.ids,
-            records.numbers,
-            records.bytes,
-            contents.names,
-            contents.bodies,
-            contents.lengths,
-            contents.indexes,
-            contents.chunk_bodies,
-            contents.chunk_numbers,
-            contents.chunks,
-            deleted_contents
-                .into_iter()
-                .map(name_blob)
-                .collect::<Vec<_>>(),
-        ];
         // After an error the position stays as it is: if the write has arrived, or does so yet, the
         // next one is refused as moved.
+        self.position = Some(position);
+        let nonce = nonce()?;
+        if changes.has_only_records() {
+            let write = RecordWrite {
+                shard: self.shard.to_sql(),
+                epoch: owner.0 as i64,
+                writes: position.writes,
+                nonce,
+                at_ms: mode.at_ms as i64,
+                records: std::mem::take(&mut changes.records),
+            };
+            match self.database.write_records(mode.sync_level, write)? {
+                GroupAnswer::Written { writes, commit } => {
+                    self.position = Some(Position { owner, writes });
+                    return Ok(CommitNumber(commit as u64));
+                }
+                // The same write again, with the same nonce: the answer says why.
+                GroupAnswer::NotWritten(write) => changes.records = write.records,
+            }
+        }
+        let sql = "SELECT out_outcome, out_epoch, out_writes, out_commit FROM {schema}.write_batch(
+            $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
+        let parameters = batch_parameters(self.shard, position, nonce, changes, mode);
         let row = self.database.query_one(DOING, sql, parameters)?;
+        self.read_outcome(position, &row)
+    }
+
+    /// The answer of the function that writes a batch.
+    fn read_outcome(&mut self, position: Position, row: &Row) -> Result<CommitNumber, StoreError> {
         let outcome: Option<&str> = row.get(0);
         let outcome = outcome.ok_or_else(|| unknown_shard(DOING, self.shard))?;
-        let newest = OwnerToken(row.get::<_, i64>(1) as u64);
+        let owner = position.owner;
         let writes = row.get(2);
         self.position = Some(Position { owner, writes });
         match outcome {
             "written" => Ok(CommitNumber(row.get::<_, i64>(3) as u64)),
             "stale" => Err(StoreError::Stale {
                 stale: owner,
-                newest,
+                newest: OwnerToken(row.get::<_, i64>(1) as u64),
             }),
             _ => Err(self.moved(position.writes, writes)),
         }
@@ -253,4 +248,54 @@ impl Writer {
         };
         other_error(DOING, why)
     }
+}
+
+impl Changes {
+    /// Whether the write can be sent together with those of other shards.
+    fn has_only_records(&self) -> bool {
+        self.deletions.kinds.is_empty()
+            && self.contents.names.is_empty()
+            && self.deleted_contents.is_empty()
+            && !self.records.kinds.is_empty()
+    }
+}
+
+fn batch_parameters(
+    shard: ShardId,
+    position: Position,
+    nonce: i64,
+    changes: Changes,
+    mode: &WriteMode,
+) -> Parameters {
+    let Changes {
+        deletions,
+        records,
+        contents,
+        deleted_contents,
+    } = changes;
+    let deleted_names = deleted_contents.into_iter().map(name_blob);
+    parameters![
+        shard.to_sql(),
+        position.owner.0 as i64,
+        position.writes,
+        nonce,
+        mode.commit_step,
+        mode.sync_level == SyncLevel::Synced,
+        mode.at_ms as i64,
+        deletions.kinds,
+        deletions.ids,
+        deletions.up_to,
+        records.kinds,
+        records.ids,
+        records.numbers,
+        records.bytes,
+        contents.names,
+        contents.bodies,
+        contents.lengths,
+        contents.indexes,
+        contents.chunk_bodies,
+        contents.chunk_numbers,
+        contents.chunks,
+        deleted_names.collect::<Vec<_>>(),
+    ]
 }

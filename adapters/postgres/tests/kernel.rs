@@ -1,5 +1,7 @@
 //! A kernel on the store: a scripted process that is continued by a second kernel.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use common::for_each_server;

@@ -1,5 +1,7 @@
 //! Leases: who may claim a shard, and until when.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::thread;
@@ -33,7 +35,7 @@ fn a_shard_is_claimed_when_it_is_free_released_or_taken_by_force() {
         let (node, left) = status.lease.clone().expect("there is a lease");
         assert!(node == "a" && left <= LONG && left > LONG / 2, "{left:?}");
 
-        database.release(&[first.clone()]).unwrap();
+        database.release(std::slice::from_ref(&first)).unwrap();
         assert!(!first.is_surely_held());
         assert_eq!(database.shards().unwrap()[3].lease, None);
         let second = claim(&database, "b", LONG, ClaimMode::IfFree).expect("it was released");

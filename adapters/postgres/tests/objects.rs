@@ -1,5 +1,6 @@
 //! Large contents in an object store that all shards share.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![cfg(feature = "objects")]
 
 mod common;
@@ -188,7 +189,7 @@ fn an_object_lives_as_long_as_a_shard_refers_to_it() {
             (vec![], "0".into())
         );
         // And again.
-        append_all(&first, first_owner, &[large.clone()], &[]).unwrap();
+        append_all(&first, first_owner, std::slice::from_ref(&large), &[]).unwrap();
         assert_eq!(read(&first, 2), Some(large.bytes.clone()));
         let without_objects = PostgresLog::unleased(&database, ShardId(0));
         let error = without_objects.content(large.name).err().unwrap();
@@ -203,7 +204,7 @@ fn a_content_that_is_written_while_its_object_is_deleted_is_kept() {
         let objects = Objects::new();
         let (log, owner) = claimed(&objects, &database, 0);
         let large = content(2, vec![2; LARGE]);
-        append_all(&log, owner, &[large.clone()], &[]).unwrap();
+        append_all(&log, owner, std::slice::from_ref(&large), &[]).unwrap();
         log.delete_contents(owner, &[large.name]).unwrap();
         // After the collection has found that nobody refers to the object, and before it deletes it.
         let log = Arc::new(log);
@@ -231,7 +232,7 @@ fn a_deletion_that_did_not_end_is_made_again() {
         let objects = Objects::new();
         let (log, owner) = claimed(&objects, &database, 0);
         let large = content(2, vec![2; LARGE]);
-        append_all(&log, owner, &[large.clone()], &[]).unwrap();
+        append_all(&log, owner, std::slice::from_ref(&large), &[]).unwrap();
         log.delete_contents(owner, &[large.name]).unwrap();
         objects.before_deletion(|| Err(StoreError::Failed("the collection ends here".into())));
         database
@@ -239,7 +240,7 @@ fn a_deletion_that_did_not_end_is_made_again() {
             .unwrap_err();
         assert_eq!(count(server, &database, "object_deletion"), "1");
         // Meanwhile the content goes to the database, since the deletion may be on its way.
-        append_all(&log, owner, &[large.clone()], &[]).unwrap();
+        append_all(&log, owner, std::slice::from_ref(&large), &[]).unwrap();
         assert_eq!(
             (
                 count(server, &database, "content"),
@@ -281,7 +282,7 @@ fn a_reference_without_an_object_is_a_content_that_is_not_there() {
             "02".repeat(32)
         ));
         assert!(log.content(large.name).unwrap().is_none());
-        append_all(&log, owner, &[large.clone()], &[]).unwrap();
+        append_all(&log, owner, std::slice::from_ref(&large), &[]).unwrap();
         assert_eq!(read(&log, 2), Some(large.bytes.clone()));
     });
 }
@@ -299,7 +300,7 @@ fn writers_and_collections_at_once_lose_no_content() {
                     for round in 0..40 {
                         let name = 1 + (round + shard as u8) % 3;
                         let large = content(name, vec![name; LARGE]);
-                        append_all(&log, owner, &[large.clone()], &[]).unwrap();
+                        append_all(&log, owner, std::slice::from_ref(&large), &[]).unwrap();
                         assert_eq!(read(&log, name), Some(large.bytes), "round {round}");
                         log.delete_contents(owner, &[large.name]).unwrap();
                     }

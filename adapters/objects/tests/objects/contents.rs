@@ -238,7 +238,7 @@ fn a_store_is_used_and_dropped_on_threads_of_another_runtime() {
 #[test]
 fn a_missing_bucket_or_folder_is_an_error_and_no_empty_store() {
     for (store, makes_buckets) in servers().into_iter().zip([true, false]) {
-        let url = "s3://no-such-bucket/prefix".to_owned();
+        let url = format!("s3://no-such-bucket-{}/prefix", std::process::id());
         let contents = TestStore { url, ..store }.open();
         let error = contents.open_content(name(b"x")).err().unwrap().to_string();
         assert!(error.contains("Create the bucket"), "{error}");

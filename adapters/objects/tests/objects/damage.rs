@@ -1,10 +1,12 @@
 //! Objects that are not what was written.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use dormouse_actors::ports::StoreError;
 
-use crate::stores::{TestStore, content, folder, name, open, put, read};
+use crate::stores::{TestStore, content, folder, name, open, put, read, servers};
 
 fn opening_error(store: &TestStore, content: &[u8]) -> StoreError {
     let opened = store.open().open_content(name(content));
@@ -31,6 +33,42 @@ fn an_object_that_was_cut_off_is_detected_and_replaced_by_the_next_put() {
         }
         fs::write(&file, [&whole[..], b"more"].concat()).unwrap();
         opening_error(&store, &bytes);
+    }
+}
+
+/// Writes an object as it is to a server that verifies no signatures.
+fn put_object(store: &TestStore, content: &[u8], object: &[u8]) {
+    let server = store.endpoint.as_ref().unwrap();
+    let mut server = TcpStream::connect(server.trim_start_matches("http://")).unwrap();
+    let path = store.url.trim_start_matches("s3://");
+    let name = name(content).to_string();
+    let request = format!(
+        "PUT /{path}/{}/{name} HTTP/1.1\r\nhost: localhost\r\nauthorization: \
+         AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, \
+         Signature=x\r\nconnection: close\r\ncontent-length: \
+         {}\r\n\r\n",
+        &name[..2],
+        object.len()
+    );
+    server.write_all(request.as_bytes()).unwrap();
+    server.write_all(object).unwrap();
+    let mut answer = String::new();
+    server.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn a_damaged_object_on_a_server_is_detected_and_replaced_by_the_next_put() {
+    let store = servers().pop().unwrap();
+    for length in [100, 17 << 20] {
+        let bytes = content(length, 1);
+        for object in [&b""[..], b"x", &[0; 200], &[0; 100_000]] {
+            put_object(&store, &bytes, object);
+            let error = opening_error(&store, &bytes);
+            assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+            put(&store.open(), &bytes, "index");
+            assert_eq!(read(&store.open(), name(&bytes)), bytes);
+        }
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_actors::ports::SyncLevel;
-use dormouse_actors::ports::{Store, StoreError};
+use dormouse_actors::ports::{Store, StoreError, SyncLevel, WriteOp};
 use dormouse_objects::{ObjectContents, WithObjects};
 use dormouse_proto::id::CommitNumber;
 use dormouse_records::{Compression, MemoryLog, RecordBatch, RecordLog, RecordStore, StoreSecret};
@@ -83,6 +82,22 @@ fn only_large_contents_are_objects() {
             let reader = records.content(hash(bytes)).unwrap();
             assert_eq!(reader.slice(0..reader.length()).unwrap(), *bytes);
         }
+    }
+}
+
+#[test]
+fn a_commit_that_refers_to_a_content_again_makes_no_request() {
+    for mut store in crate::stores::servers() {
+        let proxy = crate::proxy::Proxy::before(&mut store);
+        let records = RecordStore::new_on(log(&Arc::default(), store.open(), 0));
+        let owner = records.claim().unwrap();
+        let bytes = content(100, 1);
+        commit(&records, owner, &[created(1), content_op(&bytes)]);
+        let refer = [WriteOp::ContentReferenced { hash: hash(&bytes) }];
+        commit(&records, owner, &refer);
+        proxy.requests();
+        commit(&records, owner, &refer);
+        assert_eq!(proxy.requests(), [""; 0]);
     }
 }
 

@@ -9,6 +9,7 @@ mod contents;
 mod damage;
 mod fake_server;
 mod faults;
+mod kills;
 mod large;
 mod log;
 mod proxy;

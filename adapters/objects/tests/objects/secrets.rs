@@ -127,6 +127,33 @@ fn the_child_has_no_profile() {
 }
 
 #[test]
+fn that_there_are_no_credentials_is_said() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let variables = [
+        ("AWS_METADATA_ENDPOINT", format!("http://{closed}")),
+        ("HOME", "/nowhere".to_owned()),
+    ];
+    let variables = variables
+        .each_ref()
+        .map(|(name, value)| (*name, value.as_str()));
+    child::run("secrets::the_child_has_no_credentials", &variables);
+}
+
+#[test]
+#[ignore = "run by the test above, with its environment"]
+fn the_child_has_no_credentials() {
+    let contents = ObjectContents::open(ObjectOptions::new("s3://bucket")).unwrap();
+    for error in errors(&contents) {
+        let error = error.to_string();
+        assert!(error.contains("there are no credentials"), "{error}");
+        assert!(error.contains("Check the credentials"), "{error}");
+    }
+}
+
+#[test]
 fn an_endpoint_of_the_environment_without_encryption_is_refused() {
     let variables = [
         ("AWS_ENDPOINT_URL", "http://192.0.2.1"),
