@@ -16,8 +16,8 @@ pub(crate) struct Proxy {
 struct Traffic {
     /// The method, the key and the query of each request.
     requests: Vec<String>,
-    /// What requests begin with whose answers are cut off, one for each.
-    cut: Vec<&'static str>,
+    /// What requests contain whose answers are cut off, one for each.
+    cut: Vec<[&'static str; 2]>,
 }
 
 impl Proxy {
@@ -47,9 +47,9 @@ impl Proxy {
         std::mem::take(&mut self.traffic.lock().unwrap().requests)
     }
 
-    /// Cuts the connection when the server has answered the next request that begins with this.
-    pub(crate) fn cut_answer_to(&self, request: &'static str) {
-        self.traffic.lock().unwrap().cut.push(request);
+    /// Cuts the connection when the server has answered the next request that contains these.
+    pub(crate) fn cut_answer_to(&self, method: &'static str, query: &'static str) {
+        self.traffic.lock().unwrap().cut.push([method, query]);
     }
 
     pub(crate) fn has_cut_all(&self) -> bool {
@@ -83,7 +83,8 @@ fn forward(mut client: TcpStream, mut server: TcpStream, traffic: &Arc<Mutex<Tra
         while let Ok(length @ 1..) = from_server.read(&mut buffer) {
             let mut traffic = traffic.lock().unwrap();
             let request = latest.lock().unwrap().clone();
-            if let Some(at) = traffic.cut.iter().position(|cut| request.starts_with(cut)) {
+            let is_cut = |cut: &[&str; 2]| cut.iter().all(|part| request.contains(part));
+            if let Some(at) = traffic.cut.iter().position(is_cut) {
                 traffic.cut.remove(at);
                 break;
             }
