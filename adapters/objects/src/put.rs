@@ -53,7 +53,7 @@ pub(crate) async fn put(
     let end = Instant::now() + objects.retry_for;
     let mut mode = PutMode::Create;
     let mut wait = FIRST_WAIT;
-    let mut has_uploaded = false;
+    let mut is_repeated = false;
     loop {
         if is_large && matches!(existing(objects, name).await?, Existing::Whole) {
             return Ok(());
@@ -82,13 +82,13 @@ pub(crate) async fn put(
             }
             // If the answer to the last request of an upload was lost, the store no longer knows the
             // upload: the next look finds the object.
-            Error::NotFound { .. } => is_large && !has_uploaded,
+            Error::NotFound { .. } => is_large && !is_repeated,
             other => is_transient(other),
         };
         if !may_retry || Instant::now() + wait > end {
             return Err(objects.object_error("write", name, &error));
         }
-        has_uploaded = true;
+        is_repeated = true;
         sleep(wait).await;
         wait = (2 * wait).min(LONGEST_WAIT);
     }

@@ -2,12 +2,13 @@
 
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dormouse_actors::ports::StoreError;
 use dormouse_objects::ObjectContents;
 
 use crate::fake_server::{FakeServer, impatient};
-use crate::proxy::Proxy;
+use crate::proxy::{Fault, Proxy};
 use crate::stores::{content, name, put, read, servers};
 
 /// The errors of all operations.
@@ -91,32 +92,48 @@ fn an_answer_that_is_lost_after_the_write_is_no_error() {
     for mut store in servers() {
         let proxy = Proxy::before(&mut store);
         let contents = store.open();
-        for length in [1000, 17 << 20] {
-            for request in ["PUT /", "POST /"] {
-                let bytes = content(length, request.len() as u64);
-                let is_put = request == "PUT /";
-                if is_put || length > 1000 {
-                    proxy.cut_answer_to(request);
-                }
-                put(&contents, &bytes, "index");
-                assert!(proxy.has_cut_all());
-                assert_eq!(read(&store.open(), name(&bytes)), bytes);
-            }
+        let uploads = [
+            ("POST /", "uploads"),
+            ("PUT /", "partNumber=2"),
+            ("POST /", "uploadId"),
+        ];
+        let writes = uploads.map(|cut| (17 << 20, cut));
+        for (length, (method, query)) in [(1000, ("PUT /", ""))].into_iter().chain(writes) {
+            let bytes = content(length, query.len() as u64);
+            proxy.spoil(method, query, Fault::Cut);
+            put(&contents, &bytes, "index");
+            assert!(proxy.has_spoiled_all(), "{method} {query}");
+            assert_eq!(read(&store.open(), name(&bytes)), bytes);
         }
-        assert_eq!(contents.list().count(), 4 - 1 + 1);
+        assert_eq!(contents.list().count(), 4);
     }
 }
 
 #[test]
-fn an_answer_to_the_end_of_an_upload_that_is_lost_is_no_error() {
+fn an_upload_that_the_store_has_finished_and_forgotten_is_no_error() {
+    const NO_SUCH_UPLOAD: &str = "HTTP/1.1 404 Not Found\r\nconnection: close\r\n\
+                                  content-length: 40\r\n\r\n\
+                                  <Error><Code>NoSuchUpload</Code></Error>";
     for mut store in servers() {
         let proxy = Proxy::before(&mut store);
         let bytes = content(17 << 20, 1);
-        // The answers to the beginning and to the end of the upload.
-        proxy.cut_answer_to("POST /");
-        proxy.cut_answer_to("POST /");
+        proxy.spoil("POST /", "uploadId", Fault::Answer(NO_SUCH_UPLOAD));
         put(&store.open(), &bytes, "index");
-        assert!(proxy.has_cut_all());
+        assert!(proxy.has_spoiled_all());
+        assert_eq!(read(&store.open(), name(&bytes)), bytes);
+    }
+}
+
+/// A client does not repeat such a request by itself, since it cannot know that this is safe.
+#[test]
+fn a_write_that_is_not_answered_in_time_is_made_again() {
+    for mut store in servers() {
+        let proxy = Proxy::before(&mut store);
+        let bytes = content(1000, 1);
+        proxy.spoil("PUT /", "", Fault::Silence);
+        let options = store.options().request_timeout(Duration::from_secs(2));
+        put(&ObjectContents::open(options).unwrap(), &bytes, "index");
+        assert!(proxy.has_spoiled_all());
         assert_eq!(read(&store.open(), name(&bytes)), bytes);
     }
 }
@@ -128,12 +145,13 @@ fn reads_and_deletions_are_made_again_when_a_connection_is_cut() {
         put(&store.open(), &bytes, "index");
         let proxy = Proxy::before(&mut store);
         let contents = store.open();
-        proxy.cut_answer_to("GET /");
+        proxy.spoil("GET /", "", Fault::Cut);
         assert_eq!(read(&contents, name(&bytes)), bytes);
-        proxy.cut_answer_to("GET /");
+        proxy.spoil("GET /", "", Fault::Cut);
         assert_eq!(contents.list().count(), 1);
-        assert!(proxy.has_cut_all());
+        proxy.spoil("POST /", "delete", Fault::Cut);
         contents.delete(&[name(&bytes)]).unwrap();
+        assert!(proxy.has_spoiled_all());
         assert_eq!(contents.list().count(), 0);
     }
 }

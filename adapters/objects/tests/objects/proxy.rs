@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use crate::stores::TestStore;
 
@@ -16,8 +17,19 @@ pub(crate) struct Proxy {
 struct Traffic {
     /// The method, the key and the query of each request.
     requests: Vec<String>,
-    /// What requests begin with whose answers are cut off, one for each.
-    cut: Vec<&'static str>,
+    /// What becomes of the answer to the next request that contains these texts.
+    faults: Vec<([&'static str; 2], Fault)>,
+}
+
+/// What a client gets in place of the answer of the server, which has done what it was asked.
+#[derive(Clone, Copy)]
+pub(crate) enum Fault {
+    /// The connection ends.
+    Cut,
+    /// Nothing comes.
+    Silence,
+    /// Another answer.
+    Answer(&'static str),
 }
 
 impl Proxy {
@@ -47,13 +59,17 @@ impl Proxy {
         std::mem::take(&mut self.traffic.lock().unwrap().requests)
     }
 
-    /// Cuts the connection when the server has answered the next request that begins with this.
-    pub(crate) fn cut_answer_to(&self, request: &'static str) {
-        self.traffic.lock().unwrap().cut.push(request);
+    /// Replaces the answer to the next request with this method and part of a query.
+    pub(crate) fn spoil(&self, method: &'static str, query: &'static str, fault: Fault) {
+        self.traffic
+            .lock()
+            .unwrap()
+            .faults
+            .push(([method, query], fault));
     }
 
-    pub(crate) fn has_cut_all(&self) -> bool {
-        self.traffic.lock().unwrap().cut.is_empty()
+    pub(crate) fn has_spoiled_all(&self) -> bool {
+        self.traffic.lock().unwrap().faults.is_empty()
     }
 }
 
@@ -83,8 +99,16 @@ fn forward(mut client: TcpStream, mut server: TcpStream, traffic: &Arc<Mutex<Tra
         while let Ok(length @ 1..) = from_server.read(&mut buffer) {
             let mut traffic = traffic.lock().unwrap();
             let request = latest.lock().unwrap().clone();
-            if let Some(at) = traffic.cut.iter().position(|cut| request.starts_with(cut)) {
-                traffic.cut.remove(at);
+            let concerns =
+                |(texts, _): &([&str; 2], Fault)| texts.iter().all(|text| request.contains(text));
+            if let Some(at) = traffic.faults.iter().position(concerns) {
+                let (_, fault) = traffic.faults.remove(at);
+                drop(traffic);
+                match fault {
+                    Fault::Cut => {}
+                    Fault::Silence => thread::sleep(Duration::from_secs(60)),
+                    Fault::Answer(answer) => to_client.write_all(answer.as_bytes()).unwrap(),
+                }
                 break;
             }
             drop(traffic);
