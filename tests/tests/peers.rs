@@ -321,25 +321,24 @@ async fn is_heard_once(cut: u64, last_commit: usize, is_done: bool) -> bool {
         _ = within(async { tokio::join!(rests_with(&sender, 4), rests_with(&inbox, 2)) }) => true,
         _ = closed => false,
     };
-    if !is_whole {
-        let (_, store) = &stores[cut as usize - 1];
-        let _ = within(kernels[&cut].clone().shutdown()).await;
-        let kernel = post
-            .open(cut, store.clone(), Reach::Everyone, &requests)
-            .await;
-        within(kernel.resume_all()).await.unwrap();
-        let process = kernel.process(pids[cut as usize - 1]).await.unwrap();
-        match cut {
-            1 => sender = process,
-            _ => inbox = process,
-        }
-        // The input was not made durable, and the sender said so.
-        let has_begun = within(sender.wait_for(|_| true)).await.unwrap().messages > 0;
-        if input.is_err() && !has_begun {
-            within(sender.input(task.as_str())).await.unwrap();
-        }
-        within(async { tokio::join!(rests_with(&sender, 4), rests_with(&inbox, 2)) }).await;
+    // What follows needs a store that is not cut off.
+    let (_, store) = &stores[cut as usize - 1];
+    let _ = within(kernels[&cut].clone().shutdown()).await;
+    let kernel = post
+        .open(cut, store.clone(), Reach::Everyone, &requests)
+        .await;
+    within(kernel.resume_all()).await.unwrap();
+    let process = kernel.process(pids[cut as usize - 1]).await.unwrap();
+    match cut {
+        1 => sender = process,
+        _ => inbox = process,
     }
+    // The input was not made durable, and the sender said so.
+    let has_begun = within(sender.wait_for(|_| true)).await.unwrap().messages > 0;
+    if input.is_err() && !has_begun {
+        within(sender.input(task.as_str())).await.unwrap();
+    }
+    within(async { tokio::join!(rests_with(&sender, 4), rests_with(&inbox, 2)) }).await;
     turn(&inbox, "look").await;
     turn(&sender, "look").await;
     let heard = told(requests.of(pids[1].0).last().unwrap());
