@@ -344,21 +344,27 @@ impl Kernel {
     /// # Errors
     /// As [`shutdown`](Self::shutdown); [`KernelError::Closed`] if the kernel was shut down before.
     pub async fn drain(self, deadline: Duration) -> Result<usize, KernelError> {
-        let end = Instant::now() + deadline;
+        let at_work = match self.context.has_store {
+            true => self.hibernate_until(Instant::now() + deadline).await?,
+            false => 0,
+        };
+        self.shutdown().await.map(|()| at_work)
+    }
+
+    /// Hibernates all processes as soon as they rest. Returns how many were still at work at `end`.
+    async fn hibernate_until(&self, end: Instant) -> Result<usize, KernelError> {
         let mut pause = FIRST_DRAIN_PAUSE;
-        let mut at_work = 0;
-        while self.context.has_store {
+        loop {
             let (reply, counted) = oneshot::channel();
             self.cast(HibernationMessage::Drain { reply })?;
-            at_work = counted.await.map_err(|_| KernelError::Closed)?;
+            let at_work = counted.await.map_err(|_| KernelError::Closed)?;
             let left = end.saturating_duration_since(Instant::now());
             if at_work == 0 || left.is_zero() {
-                break;
+                return Ok(at_work);
             }
             tokio::time::sleep(pause.min(left)).await;
             pause = (2 * pause).min(MAX_DRAIN_PAUSE);
         }
-        self.shutdown().await.map(|()| at_work)
     }
 
     /// Stops all actors, commits all queued records, and releases the store. Work in progress

@@ -99,6 +99,9 @@ mod tests {
 
     use super::*;
 
+    /// The range of a kernel, the pids of its rows, and the last pid of its store.
+    type Listed = ((u64, u64), &'static [u64], u64);
+
     fn listing(pids: &[u64], last_pid: u64, losses: &[&str]) -> ProcessListing {
         ProcessListing {
             rows: pids
@@ -121,17 +124,17 @@ mod tests {
 
     #[test]
     fn a_store_is_numbered_on_within_its_range() {
-        let cases: [((u64, u64), &[u64], u64, &[&str], u64); 6] = [
-            ((1, 9), &[], 0, &[], 1),
-            ((101, 200), &[], 0, &[], 101),
-            ((101, 200), &[101, 104], 104, &[], 105),
+        let cases: [(Listed, &[&str], u64); 6] = [
+            (((1, 9), &[], 0), &[], 1),
+            (((101, 200), &[], 0), &[], 101),
+            (((101, 200), &[101, 104], 104), &[], 105),
             // The process with the highest pid was deleted.
-            ((101, 200), &[101], 107, &[], 108),
+            (((101, 200), &[101], 107), &[], 108),
             // As many records may be lost, with no row that says where the numbers began.
-            ((101, 200), &[], 7, &["a segment"], 108),
-            ((101, 200), &[103], 110, &["a segment"], 111),
+            (((101, 200), &[], 7), &["a segment"], 108),
+            (((101, 200), &[103], 110), &["a segment"], 111),
         ];
-        for (range, pids, last_pid, losses, first) in cases {
+        for ((range, pids, last_pid), losses, first) in cases {
             let listing = listing(pids, last_pid, losses);
             assert_eq!(first_pid(range, &listing), Ok(first), "{range:?} {pids:?}");
         }
@@ -139,16 +142,16 @@ mod tests {
 
     #[test]
     fn pids_outside_of_the_range_are_refused() {
-        let cases: [((u64, u64), &[u64], u64, &str); 7] = [
-            ((101, 200), &[7], 7, "holds process 7"),
-            ((101, 200), &[101, 201], 201, "holds process 201"),
-            ((101, 200), &[], 7, "holds process 7"),
-            ((101, 103), &[101, 103], 103, "no pid is left"),
-            ((0, 9), &[], 0, "valid are 1 to 9007199254740991"),
-            ((9, 8), &[], 0, "valid are"),
-            ((1, 1 << 53), &[], 0, "valid are"),
+        let cases: [(Listed, &str); 7] = [
+            (((101, 200), &[7], 7), "holds process 7"),
+            (((101, 200), &[101, 201], 201), "holds process 201"),
+            (((101, 200), &[], 7), "holds process 7"),
+            (((101, 103), &[101, 103], 103), "no pid is left"),
+            (((0, 9), &[], 0), "valid are 1 to 9007199254740991"),
+            (((9, 8), &[], 0), "valid are"),
+            (((1, 1 << 53), &[], 0), "valid are"),
         ];
-        for (range, pids, last_pid, part) in cases {
+        for ((range, pids, last_pid), part) in cases {
             let listing = listing(pids, last_pid, &[]);
             let error = first_pid(range, &listing).unwrap_err();
             assert!(error.contains(part), "{range:?} {pids:?}: {error}");

@@ -145,7 +145,8 @@ fn a_stopped_tree_that_sleeps_continues_if_it_is_named() {
     // Without its name it stays as it is.
     let ran = dormouse(folder.path(), "resume --store s");
     assert!(
-        ran.err.contains("stays stopped. Continue it by dormouse resume 1"),
+        ran.err
+            .contains("stays stopped. Continue it by dormouse resume 1"),
         "{ran:?}"
     );
     assert!(with_process_1(folder.path(), is_stopped));
