@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use dormouse_content::Content;
 use dormouse_kernel::process::{
-    Attendance, CheckpointImage, CheckpointInfo, Effect, HostContext, HostRequest, Image, Input,
-    StartMode, State, Verdict, Work, image_of_branch, with_effects_of,
+    Attendance, CheckpointImage, CheckpointInfo, Effect, Fact, HostContext, HostRequest, Image,
+    Input, StartMode, State, Verdict, Work, evolve, image_of_branch, with_effects_of,
 };
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::{CheckpointId, FactNumber, FdId, Pid};
 use dormouse_proto::mail::Sender;
-use dormouse_proto::record::{ContentRef, EffectOutcome, EffectPlace, HoldReason};
+use dormouse_proto::record::{CallFact, ContentRef, EffectOutcome, EffectPlace, HoldReason};
 
 use crate::export::golden_manifest;
 use crate::process_held::{called, context, of_image};
@@ -388,6 +388,28 @@ fn a_branch_knows_what_its_origin_did_beyond_the_point() {
     );
     assert_eq!(lost.repeat(PAY), GetsTheRecordedAnswer);
     assert!(lost.answers()[0].ends_with("\npaid"));
+}
+
+/// A call gets its recorded answer by two facts. A branch from between them makes the call anew: the
+/// fence has to find the effect again.
+#[test]
+fn a_branch_between_the_two_facts_of_a_recall_is_fenced_anew() {
+    let mut run = ran(&effects(r#""recorded""#), &[PAY]);
+    run.go_back("msg:1");
+    assert_eq!(run.repeat(PAY), GetsTheRecordedAnswer);
+    let is_recalled = |fact: &Fact| matches!(fact, Fact::Call(CallFact::Recalled { .. }));
+    let recalled = run.facts.iter().position(is_recalled).unwrap();
+    let mut between = run.first.clone();
+    let before = &run.facts[..=recalled];
+    before.iter().for_each(|fact| evolve(&mut between, fact));
+
+    let known = branch(&run, between.image(), Some(EffectPolicy::Ask));
+    assert_eq!(known.fate(), Waits);
+    let (_, hold) = known.state.phase().held_calls().next().unwrap();
+    assert!(
+        matches!(&hold.reason, HoldReason::Repeats { effect: Some(effect) } if effect.number == 0),
+        "{hold:?}"
+    );
 }
 
 /// The second attack of ACRFence: what a person approved once is not approved again by going back.

@@ -271,7 +271,8 @@ fn is_after(place: EffectPlace, message: u32) -> bool {
 
 /// The log of a process that goes back to an earlier state, or starts from it. `now` is the log as
 /// it is now, of the process itself or of the one that the earlier state belongs to. A call that was
-/// in flight in the earlier state lies beyond it: its answer is lost there.
+/// in flight in the earlier state lies beyond it: its answer is lost there. So does an effect whose
+/// recorded answer had not reached its call yet.
 pub(super) fn gone_back(earlier: &Image, now: &EffectLog<Content>) -> EffectLog<Content> {
     let mut log = now.clone();
     let before = &earlier.effects;
@@ -288,7 +289,9 @@ pub(super) fn gone_back(earlier: &Image, now: &EffectLog<Content>) -> EffectLog<
     let first = log.dropped;
     for (number, effect) in (first..).zip(&mut log.effects) {
         match before.get(number) {
-            Some(known) if is_in_flight(known) => effect.place = EffectPlace::Beyond,
+            Some(known) if is_in_flight(known) || is_being_recalled(earlier, known) => {
+                effect.place = EffectPlace::Beyond;
+            }
             Some(known) => effect.place = known.place,
             None if effect.place == EffectPlace::DoneAgain => {}
             None => effect.place = EffectPlace::Beyond,
@@ -299,6 +302,15 @@ pub(super) fn gone_back(earlier: &Image, now: &EffectLog<Content>) -> EffectLog<
 
 fn is_in_flight(effect: &RecordedEffect<Content>) -> bool {
     matches!(effect.place, EffectPlace::Ran { .. }) && effect.outcome == EffectOutcome::Unknown
+}
+
+/// Whether the effect's recorded answer goes to a call that is still open in the image.
+fn is_being_recalled(image: &Image, effect: &RecordedEffect<Content>) -> bool {
+    let EffectPlace::Recalled { call, .. } = effect.place else {
+        return false;
+    };
+    let mut pending_calls = image.phase.pending_calls().iter();
+    pending_calls.any(|pending_call| pending_call.call == call && pending_call.answer.is_none())
 }
 
 fn last_message(image: &Image) -> u32 {
