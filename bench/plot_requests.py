@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draws the size of each request of a long conversation, as docs/pictures/compaction.svg.
 
-    COMPACTION_TURNS=10000 COMPACTION_CSV=target/requests.csv cargo test --release --workspace --test kernel -- compaction
-    python3 bench/plot_requests.py target/requests.csv docs/pictures/compaction.svg
+    COMPACTION_TURNS=10000 COMPACTION_CSV=/tmp/requests.csv cargo test --workspace --test kernel -- compaction
+    python3 bench/plot_requests.py /tmp/requests.csv docs/pictures/compaction.svg
 
 Left: the tokens of the request of each turn, the first 200 turns. Right: the same of all turns, as the smallest and largest request
 of each of 190 equal parts.
