@@ -52,7 +52,12 @@ async fn measure_lease(lease: Duration, kills: usize) -> Result<()> {
     schema
         .settled(&cluster, &client, SHARDS, &["a", "b"])
         .await?;
-    let starts = (0..TREES).map(|_| cluster.start(working(100_000, 100)).into_future());
+    let starts = (0..TREES).map(|_| {
+        cluster
+            .start(working(100_000, 100))
+            .input("Begin")
+            .into_future()
+    });
     let trees = try_join_all(starts).await?;
     let trees: Vec<(i32, i64)> = trees
         .iter()
@@ -159,7 +164,9 @@ async fn fail_over(
         }
         ensure!(
             begun.elapsed() < Duration::from_secs(60),
-            "a tree does not go on"
+            "{} of {} trees of {name} do not go on",
+            ids.len() - new,
+            ids.len()
         );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -8,6 +8,7 @@ use dormouse::id::Pid;
 use dormouse::ports::SyncLevel;
 use dormouse_cluster::{Cluster, ClusterOptions, ClusterProcess, shard_of};
 use tokio::sync::mpsc;
+use tokio_postgres::Client;
 
 use crate::baseline::{PlainInsert, multiplied};
 use crate::link::{Link, LinkModel};
@@ -37,13 +38,27 @@ pub(crate) async fn measure() -> Result<()> {
         (Places::TwoNodes, "message between two nodes"),
         (Places::TwoNodesApart, "message through the inbox (250 ms)"),
     ] {
-        let (messages, alone) = exchange(places).await?;
-        print_row(what, &messages, "two INSERTs", &multiplied(&alone, 2));
+        let exchange = exchange(places).await?;
+        let alone = multiplied(&exchange.alone, 2);
+        print_row(what, &exchange.messages, "two INSERTs", &alone);
+        println!(
+            "  {:.1} commits for each message and its turn",
+            exchange.commits
+        );
     }
     Ok(())
 }
 
-async fn exchange(places: Places) -> Result<(Durations, Durations)> {
+/// What was measured of the messages between two processes.
+struct Exchange {
+    messages: Durations,
+    /// INSERTs in between.
+    alone: Durations,
+    /// Commits for each message and its turn, also those that nothing waits for.
+    commits: f64,
+}
+
+async fn exchange(places: Places) -> Result<Exchange> {
     let schema = Schema::new()?;
     let (arrived, mut arrivals) = mpsc::unbounded_channel();
     let link = Link::new(arrived);
@@ -85,29 +100,41 @@ async fn exchange(places: Places) -> Result<(Durations, Durations)> {
     let second = start(&nodes, &owners, "pong", fits).await?;
     ensure!(ping.to.set(second.pid()).is_ok() && pong.to.set(first.pid()).is_ok());
     let mut plain = PlainInsert::new(&schema, SyncLevel::Synced).await?;
-    let mut alone = plain.times(MESSAGES).await?;
+    let mut alone = Durations::default();
     first.input("begin").await?;
-    let mut durations = Durations::default();
+    let mut messages = Durations::default();
     let count = match places {
         Places::TwoNodesApart => POLLED_MESSAGES,
         _ => MESSAGES,
     };
+    let before = commits(&client).await?;
     for _ in 0..count {
         let arrival = tokio::time::timeout(Duration::from_secs(60), arrivals.recv());
-        durations.push(
-            arrival
-                .await?
-                .context("the processes write to each other")?,
-        );
+        let arrival = arrival
+            .await?
+            .context("the processes write to each other")?;
+        messages.push(arrival);
+        // The receiver waits before it sends: nothing else is written now.
+        alone.push(plain.once().await?);
     }
-    alone.0.extend(plain.times(MESSAGES).await?.0);
+    let commits = (commits(&client).await? - before) as f64 / count as f64;
     for process in [first, second] {
         process.kill().await?;
     }
     for node in nodes {
         node.drain().await;
     }
-    Ok((durations, alone))
+    Ok(Exchange {
+        messages,
+        alone,
+        commits,
+    })
+}
+
+/// The commits of all shards so far.
+async fn commits(client: &Client) -> Result<i64> {
+    let sql = "SELECT sum(last_commit)::bigint FROM shard";
+    Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
 /// Starts sessions with this model until one is in a shard that fits. The address of a node is of no
