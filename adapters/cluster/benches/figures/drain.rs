@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use dormouse::ports::SyncLevel;
-use dormouse_cluster::{Cluster, ProgramFiles, shard_of};
+use dormouse_cluster::{Cluster, ClusterProcess, ProgramFiles, shard_of};
 use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt};
 use tokio_postgres::Client;
 
 use crate::baseline::{PlainInsert, multiplied};
 use crate::nodes::{NodeProgram, NodeSettings};
 use crate::programs::{answering, working};
-use crate::report::{Durations, print_head, print_row, shown};
+use crate::report::{Durations, print_head, print_row};
 use crate::schema::Schema;
 
 const SHARDS: u32 = 64;
@@ -26,19 +27,29 @@ const SETTINGS: NodeSettings = NodeSettings {
 /// How long each model call of a tree at work takes. A drain waits for those in flight.
 const DELAY: Duration = Duration::from_secs(4);
 
-pub(crate) async fn measure() -> Result<()> {
-    print_head();
-    measure_trees("idle", &answering(), DRAINS).await?;
-    let delay_ms = DELAY.as_millis() as u64;
-    measure_trees(
-        "in a model call of 4 s",
-        &working(100_000, delay_ms),
-        DRAINS,
-    )
-    .await
+/// What the trees do when their node is drained.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trees {
+    /// They have had a turn since they were loaded, so that each has something to write.
+    Idle,
+    /// They are in a model call.
+    AtWork,
 }
 
-async fn measure_trees(what: &str, program: &ProgramFiles, drains: usize) -> Result<()> {
+pub(crate) async fn measure() -> Result<()> {
+    print_head();
+    measure_trees(Trees::Idle).await?;
+    measure_trees(Trees::AtWork).await
+}
+
+async fn measure_trees(trees: Trees) -> Result<()> {
+    let (what, program) = match trees {
+        Trees::Idle => ("idle", answering()),
+        Trees::AtWork => (
+            "in a model call of 4 s",
+            working(100_000, DELAY.as_millis() as u64),
+        ),
+    };
     let schema = Schema::new()?;
     let start = |name| NodeProgram::start(&schema, name, SETTINGS);
     let (mut a, _b) = (start("a")?, start("b")?);
@@ -47,12 +58,15 @@ async fn measure_trees(what: &str, program: &ProgramFiles, drains: usize) -> Res
     schema
         .settled(&cluster, &client, SHARDS, &["a", "b"])
         .await?;
-    start_trees(&schema, &cluster, &client, program).await?;
+    let at_a = start_trees(&schema, &cluster, &client, &program).await?;
     let mut plain = PlainInsert::new(&schema, SyncLevel::Synced).await?;
     let mut alone = Durations::default();
     let (mut left, mut taken_over) = (Durations::default(), Durations::default());
     let (mut joined, mut commits) = (Durations::default(), Vec::new());
-    for _ in 0..drains {
+    for _ in 0..DRAINS {
+        if trees == Trees::Idle {
+            each_has_a_turn(&at_a).await?;
+        }
         tokio::time::sleep(Duration::from_secs(2)).await;
         alone.0.extend(plain.times(100).await?.0);
         let before = commits_of(&client).await?;
@@ -98,40 +112,41 @@ async fn measure_trees(what: &str, program: &ProgramFiles, drains: usize) -> Res
         &alone,
     );
     commits.sort_unstable();
-    println!(
-        "  commits of all shards meanwhile: median {}; the longest drain took {}",
-        commits[commits.len() / 2],
-        shown(left.at(1.0))
-    );
+    println!("  commits of all shards until then, in each drain: {commits:?}");
     Ok(())
 }
 
-/// Starts trees until so many are at the node `a`.
+/// Every tree answers an input.
+async fn each_has_a_turn(trees: &[ClusterProcess]) -> Result<()> {
+    let turns = futures_util::stream::iter(trees).map(async |tree| {
+        tree.input("And then?").await?;
+        while tree.info().await?.status != "idle" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    });
+    turns.buffer_unordered(64).try_collect().await
+}
+
+/// Starts trees until so many are at the node `a`, and returns those.
 async fn start_trees(
     schema: &Schema,
     cluster: &Cluster,
     client: &Client,
     program: &ProgramFiles,
-) -> Result<()> {
+) -> Result<Vec<ClusterProcess>> {
     let owners = schema.owners(client).await?;
-    let mut at_a = 0;
-    while at_a < TREES {
-        let starts = (0..100.min(TREES - at_a)).map(|_| {
+    let mut at_a = Vec::new();
+    while at_a.len() < TREES {
+        let starts = (0..100.min(TREES - at_a.len())).map(|_| {
             let start = cluster.start(program.clone());
             start.session().input("Hello").into_future()
         });
-        let started = try_join_all(starts).await?;
-        let is_at_a = |pid| {
-            owners
-                .get(&shard_of(pid).0)
-                .is_some_and(|owner| owner == "a")
-        };
-        at_a += started.iter().filter(|tree| is_at_a(tree.pid())).count();
+        let started = try_join_all(starts).await?.into_iter();
+        let owner = |tree: &ClusterProcess| owners.get(&shard_of(tree.pid()).0);
+        at_a.extend(started.filter(|tree| owner(tree).is_some_and(|owner| owner == "a")));
     }
-    ensure!(at_a >= TREES);
-    // The first turns end.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    Ok(())
+    Ok(at_a)
 }
 
 async fn commits_of(client: &Client) -> Result<i64> {

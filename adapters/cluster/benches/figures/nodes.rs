@@ -10,6 +10,9 @@ use crate::schema::Schema;
 /// The program of a node.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dormouse-node");
 
+/// Names another build of it, so that two can be compared in turns.
+const OTHER_PROGRAM: &str = "DORMOUSE_FIGURES_NODE";
+
 /// A node as a program. It is killed when it is dropped.
 pub(crate) struct NodeProgram(Child);
 
@@ -25,7 +28,8 @@ impl NodeProgram {
     pub(crate) fn start(schema: &Schema, name: &str, settings: NodeSettings) -> Result<Self> {
         let (head, tail) = schema.url.rsplit_once('@').context("an address")?;
         let (user, password) = head.rsplit_once(':').context("a password")?;
-        let child = Command::new(PROGRAM)
+        let program = std::env::var(OTHER_PROGRAM).unwrap_or_else(|_| PROGRAM.to_owned());
+        let child = Command::new(&program)
             .args(["--store", &format!("{user}@{tail}")])
             .args(["--schema", &schema.name])
             .args(["run", "--name", name, "--reach", "everyone"])
@@ -36,7 +40,7 @@ impl NodeProgram {
             .env("DORMOUSE_LOG", "error")
             .stdin(Stdio::null())
             .spawn()
-            .with_context(|| format!("{PROGRAM} cannot be started"))?;
+            .with_context(|| format!("{program} cannot be started"))?;
         Ok(Self(child))
     }
 

@@ -24,7 +24,7 @@ use crate::schema::{Schema, plain_kernel};
 const PROCESSES: usize = 10_000;
 /// How many turns each process has had at each measurement.
 const TURNS: [usize; 2] = [1, 10];
-const OPENINGS: usize = 5;
+const OPENINGS: usize = 4;
 const SHARD: ShardId = ShardId(0);
 const LEASE: Duration = Duration::from_secs(60);
 /// How many turns run at once.
@@ -70,89 +70,124 @@ pub(crate) async fn measure() -> Result<()> {
     let schema = Schema::new()?;
     let database = schema.database(1).await?;
     let client = schema.client().await?;
-    let mut pids = Vec::new();
-    let mut turns_before = 0;
+    let (mut pids, mut turns_before) = (Vec::new(), 0);
     for turns in TURNS {
         let (kernel, _) = open(&database, Recovery::Hold).await?;
         if pids.is_empty() {
-            pids = start(&kernel).await?;
+            pids = start(&kernel, PROCESSES).await?;
         }
+        // Has no turns but those that are measured.
+        let probe = start(&kernel, 1).await?[0];
         let begun = Instant::now();
         for turn in turns_before..turns {
             each_has_a_turn(&kernel, &pids, turn + 1).await?;
         }
-        let facts = client
-            .query_one("SELECT count(*) FROM record WHERE kind = 3", &[])
-            .await?
-            .get::<_, i64>(0);
+        let sql = "SELECT count(*) FROM record WHERE kind = 3";
+        let facts: i64 = client.query_one(sql, &[]).await?.get(0);
         println!(
             "{PROCESSES} processes with {turns} turns: {facts} facts ({:.0} turns a second)",
             ((turns - turns_before) * PROCESSES) as f64 / begun.elapsed().as_secs_f64()
         );
         turns_before = turns;
-        // The next owner takes the shard from the kernel, which can write no more.
-        measure_openings(&schema, &client, &pids, Left::CutOff).await?;
+        let mut probe = Probe {
+            pid: probe,
+            inputs: 0,
+        };
+        // The next owner takes the shard from the kernel, which can write no more, as if it was killed.
+        let cut_off = measure_openings(&schema, &client, &mut probe, Left::CutOff).await?;
         // It has lost its store: that is its reason to end, and no failure here.
         let _ = kernel.shutdown().await;
-        let (kernel, _) = open(&database, Recovery::Hold).await?;
-        kernel.drain(Duration::from_secs(60)).await?;
-        measure_openings(&schema, &client, &pids, Left::Drained).await?;
+        cut_off.drain(Duration::from_secs(60)).await?;
+        let drained = measure_openings(&schema, &client, &mut probe, Left::Drained).await?;
+        drained.shutdown().await?;
     }
     Ok(())
 }
 
+/// A process that is given an input after each opening.
+struct Probe {
+    pid: Pid,
+    inputs: usize,
+}
+
+impl Probe {
+    /// Until the answer to an input.
+    async fn answer(&mut self, kernel: &Kernel) -> Result<Duration> {
+        let begun = Instant::now();
+        self.inputs += 1;
+        let process = kernel.process(self.pid).await?;
+        process.input("Are you there?").await?;
+        let is_over = |view: &ProcessView| view.is_idle() && view.messages == 2 * self.inputs;
+        process.wait_for(is_over).await?;
+        Ok(begun.elapsed())
+    }
+}
+
+/// Opens the shard some times as a node does, with all its processes going on. Returns the last kernel.
 async fn measure_openings(
     schema: &Schema,
     client: &Client,
-    pids: &[Pid],
+    probe: &mut Probe,
     left: Left,
-) -> Result<()> {
-    let what = match left {
-        Left::Drained => "drained",
-        Left::CutOff => "cut off",
-    };
-    let (mut opened, mut served) = (Durations::default(), Durations::default());
-    let mut alone = Durations::default();
+) -> Result<Kernel> {
+    let (mut opened, mut answered) = (Durations::default(), Durations::default());
+    let (mut resumed, mut alone) = (Durations::default(), Durations::default());
+    let read_by_opening = count_reads_of_opening(schema, client).await?;
     let before = settled_reads(client).await?;
-    let mut read_by_one = Reads::default();
+    let mut read_by_resuming = None;
+    let mut last: Option<Kernel> = None;
     for opening in 0..OPENINGS {
-        if opening > 0 {
-            alone.push(read_rows(client).await?);
-        }
         // The connections are new, as those of a node are.
         let database = schema.database(1).await?;
-        let (kernel, took) = open(&database, Recovery::Hold).await?;
-        opened.push(took);
         let begun = Instant::now();
-        let process = kernel.resume(pids[PROCESSES / 2]).await?;
-        process.wait_for(ProcessView::is_idle).await?;
-        served.push(begun.elapsed());
-        drop(process);
-        kernel.shutdown().await?;
-        drop(database);
-        if opening == 0 {
-            read_by_one = settled_reads(client).await? - before;
+        let (kernel, took) = open(&database, Recovery::Resume).await?;
+        opened.push(took);
+        answered.push(probe.answer(&kernel).await?);
+        while count_held(&kernel).await? > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        resumed.push(begun.elapsed());
+        if let Some(lost) = last.replace(kernel) {
+            // It has lost its store.
+            let _ = lost.shutdown().await;
+        }
+        if opening == 0 {
+            // Its connections have told their counters when they were idle for a while.
+            tokio::time::sleep(Duration::from_secs(11)).await;
+            read_by_resuming = Some(settled_reads(client).await? - before);
+        }
+        alone.push(read_rows(client).await?);
     }
-    // As a node opens it: all that has not ended goes on.
-    let before = settled_reads(client).await?;
-    let database = schema.database(1).await?;
-    let begun = Instant::now();
-    let (kernel, _) = open(&database, Recovery::Resume).await?;
-    while count_held(&kernel).await? > 0 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let resumed = Durations(vec![begun.elapsed()]);
-    kernel.shutdown().await?;
-    drop(database);
-    let read_by_all = settled_reads(client).await? - before;
     print_head();
     let name = "the same rows, one SELECT";
-    print_row(format!("opened after it was {what}"), &opened, name, &alone);
-    print_row("  then one process loaded", &served, name, &alone);
-    print_row("  all processes resumed", &resumed, name, &alone);
-    println!("  read until one was loaded: {read_by_one}; until all were resumed: {read_by_all}");
-    Ok(())
+    let what = match left {
+        Left::Drained => "opened after it was drained",
+        Left::CutOff => "opened after it was cut off",
+    };
+    print_row(what, &opened, name, &alone);
+    print_row("  then an input is answered", &answered, name, &alone);
+    print_row(
+        "  all processes loaded, from the beginning",
+        &resumed,
+        name,
+        &alone,
+    );
+    println!(
+        "  read to open: {read_by_opening}; to load all and answer: {}",
+        read_by_resuming.context("it was opened")?
+    );
+    last.context("it was opened")
+}
+
+/// What is read until the kernel is open, if none of its processes goes on: what a node reads before it
+/// serves the shard.
+async fn count_reads_of_opening(schema: &Schema, client: &Client) -> Result<Reads> {
+    let before = settled_reads(client).await?;
+    let database = schema.database(1).await?;
+    let (kernel, _) = open(&database, Recovery::Hold).await?;
+    kernel.shutdown().await?;
+    drop(database);
+    Ok(settled_reads(client).await? - before)
 }
 
 async fn count_held(kernel: &Kernel) -> Result<usize> {
@@ -184,9 +219,9 @@ fn builder() -> KernelBuilder {
     plain_kernel().hibernate_after(Duration::from_secs(60))
 }
 
-async fn start(kernel: &Kernel) -> Result<Vec<Pid>> {
+async fn start(kernel: &Kernel, count: usize) -> Result<Vec<Pid>> {
     let program = kernel.compile(ENTRY, &answering_files())?.program;
-    let starts = futures_util::stream::iter(0..PROCESSES).map(|_| {
+    let starts = futures_util::stream::iter(0..count).map(|_| {
         let start = kernel.start(program.clone()).session().without_input();
         async move { start.await.map(|process| process.pid()) }
     });
