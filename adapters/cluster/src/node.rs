@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use dormouse::ports::StoreError;
 use dormouse::{KernelBuilder, ModelPermits};
 use dormouse_postgres::ShardId;
-use futures_util::StreamExt;
+use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use crate::caller::Caller;
@@ -21,9 +21,6 @@ use crate::options::ClusterOptions;
 use crate::placement::{self, Candidate};
 use crate::shards::Shard;
 use crate::tables::LiveNode;
-
-/// How many shards a node that leaves gives up at the same time.
-const GIVEN_UP_AT_ONCE: usize = 8;
 
 /// How often what is kept for a while only is deleted.
 const CLEAN_UP_EVERY: Duration = Duration::from_secs(600);
@@ -290,11 +287,8 @@ impl Node {
                 .filter(|(_, held)| held.state == ShardState::Open)
                 .map(|(shard, _)| *shard)
                 .collect();
-            let giving_up = futures_util::stream::iter(open).map(|shard| self.give_up(shard));
-            giving_up
-                .buffer_unordered(GIVEN_UP_AT_ONCE)
-                .collect::<()>()
-                .await;
+            // All at once: each waits for calls in flight, and the deadline of a shard is that of all.
+            join_all(open.into_iter().map(|shard| self.give_up(shard))).await;
             if self.caller.held.all().is_empty() {
                 break;
             }
