@@ -165,8 +165,12 @@ impl Node {
         let (database, claims) = (self.caller.tables.0.clone(), self.caller.held.claims());
         // A kernel whose lease is lost closes by itself.
         let lost = on_database(move || database.renew(&claims)).await?;
+        // Some may have been released since the renewal began.
+        let claims = self.caller.held.claims();
         for shard in lost {
-            tracing::error!(%shard, "another node has claimed the shard, or its lease ended");
+            if claims.iter().any(|claim| claim.shard() == shard) {
+                tracing::error!(%shard, "another node has claimed the shard, or its lease ended");
+            }
         }
         let mut last = self
             .last_renewal
