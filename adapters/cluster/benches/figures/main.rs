@@ -21,6 +21,7 @@ mod nodes;
 mod opening;
 mod programs;
 mod report;
+mod rest;
 mod schema;
 mod swarm;
 
@@ -28,7 +29,7 @@ use anyhow::{Result, bail};
 
 /// The names of the rows, in the order in which they are measured.
 const ROWS: &[&str] = &[
-    "commits", "claims", "messages", "failover", "opening", "drain", "swarm",
+    "commits", "claims", "messages", "failover", "opening", "drain", "swarm", "rest",
 ];
 
 fn main() -> Result<()> {
@@ -59,6 +60,7 @@ async fn measure(row: &str) -> Result<()> {
         "failover" => failover::measure().await,
         "opening" => opening::measure().await,
         "drain" => drain::measure().await,
-        _ => swarm::measure().await,
+        "swarm" => swarm::measure().await,
+        _ => rest::measure().await,
     }
 }
