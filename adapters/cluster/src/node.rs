@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use dormouse::ports::StoreError;
 use dormouse::{KernelBuilder, ModelPermits};
 use dormouse_postgres::ShardId;
-use futures_util::StreamExt;
+use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use crate::caller::Caller;
@@ -21,9 +21,6 @@ use crate::options::ClusterOptions;
 use crate::placement::{self, Candidate};
 use crate::shards::Shard;
 use crate::tables::LiveNode;
-
-/// How many shards a node that leaves gives up at the same time.
-const GIVEN_UP_AT_ONCE: usize = 8;
 
 /// How often what is kept for a while only is deleted.
 const CLEAN_UP_EVERY: Duration = Duration::from_secs(600);
@@ -168,8 +165,12 @@ impl Node {
         let (database, claims) = (self.caller.tables.0.clone(), self.caller.held.claims());
         // A kernel whose lease is lost closes by itself.
         let lost = on_database(move || database.renew(&claims)).await?;
+        // Some may have been released since the renewal began.
+        let claims = self.caller.held.claims();
         for shard in lost {
-            tracing::error!(%shard, "another node has claimed the shard, or its lease ended");
+            if claims.iter().any(|claim| claim.shard() == shard) {
+                tracing::error!(%shard, "another node has claimed the shard, or its lease ended");
+            }
         }
         let mut last = self
             .last_renewal
@@ -290,11 +291,8 @@ impl Node {
                 .filter(|(_, held)| held.state == ShardState::Open)
                 .map(|(shard, _)| *shard)
                 .collect();
-            let giving_up = futures_util::stream::iter(open).map(|shard| self.give_up(shard));
-            giving_up
-                .buffer_unordered(GIVEN_UP_AT_ONCE)
-                .collect::<()>()
-                .await;
+            // All at once: each waits for calls in flight, and the deadline of a shard is that of all.
+            join_all(open.into_iter().map(|shard| self.give_up(shard))).await;
             if self.caller.held.all().is_empty() {
                 break;
             }
