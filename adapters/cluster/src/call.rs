@@ -10,6 +10,7 @@ use bytes::Bytes;
 use dormouse::checkpoint::{Checkpoint, Scope};
 use dormouse::id::{CheckpointId, FactNumber, Pid};
 use dormouse::ports::StoreError;
+use dormouse::ProcessView;
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::user_input::{InputPart, UserInput};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -49,6 +50,9 @@ pub(crate) enum Call {
         is_stopped: bool,
     },
     Info {
+        pid: Pid,
+    },
+    Inspect {
         pid: Pid,
     },
     Processes {
@@ -132,6 +136,34 @@ pub struct ClusterProcessInfo {
     pub fact: Option<FactNumber>,
 }
 
+/// The state of a process, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ClusterProcessView {
+    /// The last durable fact.
+    pub fact: FactNumber,
+    /// The number of messages in its conversation.
+    pub messages: usize,
+    /// The number of descriptors in its table.
+    pub descriptors: usize,
+    /// Characters that its tools returned.
+    pub produced_chars: u64,
+    /// The part of these characters that entered its context.
+    pub entered_chars: u64,
+}
+
+impl From<&ProcessView> for ClusterProcessView {
+    fn from(view: &ProcessView) -> Self {
+        Self {
+            fact: view.fact,
+            messages: view.messages,
+            descriptors: view.descriptors,
+            produced_chars: view.output_totals.produced_chars,
+            entered_chars: view.output_totals.entered_chars,
+        }
+    }
+}
+
 /// The reply to a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +174,7 @@ pub(crate) enum Reply {
     Exit(Option<Exit>),
     Checkpoint(Checkpoint),
     Info(Box<ClusterProcessInfo>),
+    View(ClusterProcessView),
     Processes(Vec<ClusterProcessInfo>),
     /// An encoded `Answer`.
     Answer(Blob),
@@ -178,7 +211,7 @@ impl Call {
             Self::Signal { .. } => "signal",
             Self::Checkpoint { .. } => "checkpoint",
             Self::Branch { .. } => "branch",
-            Self::Info { .. } | Self::Processes { .. } => "listing",
+            Self::Info { .. } | Self::Inspect { .. } | Self::Processes { .. } => "listing",
             Self::Deliver { .. } => "message",
         }
     }
@@ -193,6 +226,7 @@ impl Call {
             | Self::Input { .. }
             | Self::Wait { .. }
             | Self::Info { .. }
+            | Self::Inspect { .. }
             | Self::Processes { .. }
             | Self::Deliver { .. } => true,
         }
