@@ -7,16 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use clap::Parser;
+use dormouse::Kernel;
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::id::Pid;
 use dormouse::models::ScriptedProvider;
 use dormouse::process::{Exit, ExitStatus};
-use dormouse::{Kernel, ProcessView};
-use dormouse_cluster::{Cluster, ClusterProcess, ProgramFiles, shard_of};
+use dormouse_cluster::{
+    Cluster, ClusterProcess, ClusterProcessView, ProgramFiles, pids_of, shard_of,
+};
 use dormouse_postgres::DatabaseOptions;
+use dormouse_records::{MemoryLog, RecordStore};
 use futures_util::future::try_join_all;
 
 /// The folder of the audit, from the working directory, which is also that of the nodes.
@@ -36,39 +39,31 @@ struct Arguments {
     /// The database of the cluster, without a password.
     #[arg(long)]
     store: String,
-    /// The folder for the reports, which the nodes may write.
+    /// The folder of the cluster: NAME.pid of each node, and the folder `report`, which nodes may write.
     #[arg(long)]
-    reports: PathBuf,
-    /// The folder with NAME.pid of each node.
-    #[arg(long)]
-    pids: PathBuf,
+    folder: PathBuf,
     /// How many audits run at once.
     #[arg(long, default_value_t = 6)]
     audits: usize,
 }
 
-/// A line of the table of processes.
-struct Row {
-    name: String,
-    status: String,
-    /// Facts, messages, descriptors, characters that tools returned, characters in a context.
-    numbers: [u64; 5],
-}
-
-const COLUMNS: [&str; 5] = ["FACTS", "MESSAGES", "FDS", "TOOL CHARS", "CONTEXT"];
-
-/// A process of a tree: what its row of the process table says, and its numbers.
+/// A process of a tree: its row of the process table, its numbers, and its facts.
 struct Listed {
     pid: Pid,
     parent: Option<Pid>,
     program: String,
     status: String,
+    /// Facts, messages, descriptors, characters that tools returned, characters in a context.
     numbers: [u64; 5],
+    /// The name of each fact.
+    facts: Vec<String>,
 }
 
-/// What an audit has left.
+const COLUMNS: [&str; 5] = ["FACTS", "MESSAGES", "FDS", "TOOL CHARS", "CONTEXT"];
+
+/// What an audit has left: its tree, the root first, and the report.
 struct Outcome {
-    rows: Vec<Row>,
+    tree: Vec<Listed>,
     report: String,
 }
 
@@ -76,49 +71,69 @@ struct Outcome {
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     ensure!(arguments.audits > 0, "--audits is at least 1");
-    let alone = alone(&arguments.reports).await?;
-    print(&format!("On one machine:\n{}\n", table(&alone.rows)))?;
+    let report = |number: usize| arguments.folder.join(format!("report/audit-{number}.md"));
+    let numbers = 1..=arguments.audits;
 
     let cluster = Cluster::connect(DatabaseOptions::without_password(&arguments.store)?).await?;
-    let starts = (1..=arguments.audits).map(|number| {
-        let report = arguments.reports.join(format!("audit-{number}.md"));
-        start(&cluster, report)
-    });
     let begun = Instant::now();
+    let starts = numbers
+        .clone()
+        .map(|number| start(&cluster, report(number)));
     let processes = try_join_all(starts).await?;
     let first = &processes[0];
-    let node = kill_in_the_middle(&cluster, first, &arguments.pids).await?;
-    let on_it = "its processes continue elsewhere once its lease has ended";
-    print(&format!("Killed {node} with kill -9 while audit 1 ran there: {on_it}.\n\n"))?;
-
+    let node = kill_in_the_middle(&cluster, first, &arguments.folder).await?;
+    print(&format!(
+        "{} audits run. Killed {node} with kill -9, where audit 1 has forked its workers.\n",
+        processes.len()
+    ))?;
     let exits = try_join_all(processes.iter().map(ClusterProcess::wait)).await?;
-    let took = begun.elapsed();
-    for (exit, number) in exits.iter().zip(1..) {
+    let took = begun.elapsed().as_secs_f64();
+    for (exit, number) in exits.iter().zip(numbers.clone()) {
         ensure_done(exit).with_context(|| format!("audit {number}"))?;
     }
-    let mut outcomes = Vec::new();
-    for (process, number) in processes.iter().zip(1..) {
-        let report = arguments.reports.join(format!("audit-{number}.md"));
-        outcomes.push(outcome(&cluster, process, &report).await?);
-    }
     let successor = first.node().await?.unwrap_or_default();
-    let shard = shard_of(first.pid());
     print(&format!(
-        "On the cluster, audit 1, in {shard}: begun on {node}, ended on {successor}:\n{}\n",
-        table(&outcomes[0].rows)
+        "All are done after {took:.1} s. Audit 1 went on at {successor}.\n\n"
     ))?;
+
+    let mut text = String::new();
+    let mut are_equal = true;
+    for (process, number) in processes.iter().zip(numbers.clone()) {
+        let outcome = outcome(&cluster, process, &report(number)).await?;
+        // A folder whose name is as long: paths are in the conversations too.
+        let single = arguments.folder.join(format!("single/audit-{number}.md"));
+        let alone = alone(process.pid(), single).await?;
+        if number == 1 {
+            let shard = shard_of(process.pid());
+            print(&format!("Audit 1 in one kernel:\n{}\n", table(&alone.tree)))?;
+            print(&format!(
+                "Audit 1 on the cluster, in {shard}:\n{}\n",
+                table(&outcome.tree)
+            ))?;
+        }
+        are_equal &= compare(number, &alone, &outcome, &mut text)?;
+    }
+    print("Lines that differ:\n")?;
+    print(match text.is_empty() {
+        true => "  none\n",
+        false => &text,
+    })?;
+    ensure!(
+        are_equal,
+        "not all reports are equal to those of one kernel"
+    );
     print(&format!(
-        "{} audits took {:.1} s, the loss of a node included.\n\n",
-        outcomes.len(),
-        took.as_secs_f64()
-    ))?;
-    compare(&alone, &outcomes)
+        "All {} reports are equal to those of one kernel.\n",
+        processes.len()
+    ))
 }
 
 /// The input that names the report.
 fn input(report: &Path) -> String {
     let report = report.display();
-    format!("Audit the workspace described in {AUDIT}/metadata.json and write the report to {report}")
+    format!(
+        "Audit the workspace described in {AUDIT}/metadata.json and write the report to {report}"
+    )
 }
 
 fn files() -> Result<BTreeMap<String, Bytes>> {
@@ -130,42 +145,48 @@ fn files() -> Result<BTreeMap<String, Bytes>> {
     FILES.iter().map(read).collect()
 }
 
-/// The audit in one kernel, in the memory of this program.
-async fn alone(reports: &Path) -> Result<Outcome> {
-    let permissions = Permissions::none().allow_read(AUDIT).allow_write(reports);
+/// The audit in one kernel, with its store in the memory of this program and the pids that the audit
+/// has on the cluster: the conversations name them.
+async fn alone(root: Pid, report: PathBuf) -> Result<Outcome> {
+    let folder = report.parent().context("the report is in a folder")?;
+    std::fs::create_dir_all(folder)?;
+    let permissions = Permissions::none().allow_read(AUDIT).allow_write(folder);
     let host = LocalHost::new(permissions, &std::env::current_dir()?)?;
-    let kernel = Kernel::builder()
+    let kernel = Kernel::open(RecordStore::new_on(MemoryLog::default()))
         .provider("scripted", ScriptedProvider)
+        .pids(root..=*pids_of(shard_of(root)).end())
         .host(host)
         .build()
         .await?;
     let program = kernel.compile(ENTRY, &files()?);
-    let program = program.map_err(|errors| anyhow::anyhow!("{errors}"))?.program;
-    let report = reports.join("alone.md");
+    let program = program.map_err(|errors| anyhow!("{errors}"))?.program;
     let process = kernel.start(program).input(input(&report)).await?;
     ensure_done(&process.wait().await?).context("the audit in one kernel")?;
-    let listed = kernel.processes().await?.into_iter().map(|info| Listed {
-        pid: info.row.pid,
-        parent: info.row.parent,
-        program: info.row.program.to_string(),
-        status: info.status.word().to_owned(),
-        numbers: info.view.as_deref().map(numbers).unwrap_or_default(),
-    });
-    let outcome = Outcome {
-        rows: rows(process.pid(), &listed.collect::<Vec<_>>()),
-        report: read(&report)?,
-    };
+    let mut tree = Vec::new();
+    for info in kernel.processes().await? {
+        let facts = kernel.log(info.row.pid).await?;
+        let view = kernel.inspect(info.row.pid).await?;
+        tree.push(Listed {
+            pid: info.row.pid,
+            parent: info.row.parent,
+            program: info.row.program.to_string(),
+            status: info.status.word().to_owned(),
+            numbers: numbers(&(&view).into()),
+            facts: facts.iter().map(|fact| fact.name.to_owned()).collect(),
+        });
+    }
+    let report = read(&report)?;
     kernel.shutdown().await?;
-    Ok(outcome)
+    Ok(Outcome { tree, report })
 }
 
-fn numbers(view: &ProcessView) -> [u64; 5] {
+fn numbers(view: &ClusterProcessView) -> [u64; 5] {
     [
         view.fact.0,
         view.messages as u64,
         view.descriptors as u64,
-        view.output_totals.produced_chars,
-        view.output_totals.entered_chars,
+        view.produced_chars,
+        view.entered_chars,
     ]
 }
 
@@ -182,22 +203,28 @@ async fn start(cluster: &Cluster, report: PathBuf) -> Result<ClusterProcess> {
 async fn kill_in_the_middle(
     cluster: &Cluster,
     process: &ClusterProcess,
-    pids: &Path,
+    folder: &Path,
 ) -> Result<String> {
     let begun = Instant::now();
     loop {
         let tree = descendants(cluster, process.pid()).await?;
         let has_ended = tree.first().is_some_and(|(_, has_ended)| *has_ended);
-        ensure!(!has_ended, "the audit ended before its node was killed: run it again");
+        ensure!(
+            !has_ended,
+            "the audit ended before its node was killed: run it again"
+        );
         if tree.len() >= 4 {
             break;
         }
-        ensure!(begun.elapsed() < FORK_LIMIT, "the audit has not forked in {FORK_LIMIT:?}");
+        ensure!(
+            begun.elapsed() < FORK_LIMIT,
+            "the audit has not forked in {FORK_LIMIT:?}"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let node = process.node().await?;
     let node = node.context("no node has the shard of the audit")?;
-    let file = pids.join(format!("{node}.pid"));
+    let file = folder.join(format!("{node}.pid"));
     let pid = read(&file)?;
     let status = Command::new("kill").args(["-KILL", pid.trim()]).status()?;
     ensure!(status.success(), "{node} cannot be killed");
@@ -235,102 +262,95 @@ async fn outcome(cluster: &Cluster, process: &ClusterProcess, report: &Path) -> 
             if info.row.pid != root && !tree.iter().any(|above| Some(above.pid) == parent) {
                 continue;
             }
-            let view = cluster.process(info.row.pid).inspect().await?;
+            let process = cluster.process(info.row.pid);
+            let facts = process.log().await?;
             tree.push(Listed {
                 pid: info.row.pid,
                 parent,
                 program: info.row.program.to_string(),
                 status: info.status,
-                numbers: [
-                    view.fact.0,
-                    view.messages as u64,
-                    view.descriptors as u64,
-                    view.produced_chars,
-                    view.entered_chars,
-                ],
+                numbers: numbers(&process.inspect().await?),
+                facts: facts.into_iter().map(|fact| fact.name).collect(),
             });
         }
     }
-    Ok(Outcome {
-        rows: rows(root, &tree),
-        report: read(report)?,
-    })
+    let report = read(report)?;
+    Ok(Outcome { tree, report })
 }
 
-/// The lines of a tree. Processes are numbered within it, since their pids name their shards.
-fn rows(root: Pid, processes: &[Listed]) -> Vec<Row> {
-    let number = |pid: Pid| processes.iter().position(|listed| listed.pid == pid);
-    let line = |listed: &Listed| Row {
-        name: format!(
-            "{}{} {}",
-            if listed.pid == root { "" } else { "└ " },
-            number(listed.pid).map_or(0, |at| at + 1),
-            listed.program
-        ),
-        status: listed.status.clone(),
-        numbers: listed.numbers,
-    };
-    processes.iter().map(line).collect()
-}
-
-fn table(rows: &[Row]) -> String {
+fn table(tree: &[Listed]) -> String {
     let line = |name: &str, status: &str, numbers: [String; 5]| {
         let [facts, messages, descriptors, produced, entered] = numbers;
         format!(
             "{name:<28} {status:<14} {facts:>6} {messages:>9} {descriptors:>5} {produced:>12} {entered:>12}\n"
         )
     };
+    let above = |pid: Pid| tree.iter().find(|listed| listed.pid == pid)?.parent;
     let mut text = line("PROCESS", "STATUS", COLUMNS.map(str::to_owned));
-    for row in rows {
-        text += &line(&row.name, &row.status, row.numbers.map(|number| number.to_string()));
+    for listed in tree {
+        let depth = std::iter::successors(above(listed.pid), |pid| above(*pid)).count();
+        let indent = match depth {
+            0 => String::new(),
+            depth => "  ".repeat(depth - 1) + "└ ",
+        };
+        let name = format!("{indent}{} {}", listed.pid, listed.program);
+        let numbers = listed.numbers.map(|number| number.to_string());
+        text += &line(&name, &listed.status, numbers);
     }
     text
 }
 
-/// Prints which lines of the cluster's tables and reports differ from those of one machine, and why.
-fn compare(alone: &Outcome, outcomes: &[Outcome]) -> Result<()> {
-    let mut text = String::new();
-    let mut are_equal = true;
-    for (outcome, number) in outcomes.iter().zip(1..) {
-        if outcome.report != alone.report {
-            are_equal = false;
-            writeln!(text, "The report of audit {number} differs:")?;
-            for line in differing_lines(&alone.report, &outcome.report) {
-                writeln!(text, "  {line}")?;
-            }
+/// Writes which lines of an audit differ from those of one kernel, and why. Returns whether the reports
+/// are equal.
+fn compare(number: usize, alone: &Outcome, cluster: &Outcome, text: &mut String) -> Result<bool> {
+    let (here, there) = (cluster.tree.len(), alone.tree.len());
+    ensure!(
+        here == there,
+        "audit {number} has {here} processes, and {there} in one kernel"
+    );
+    for (here, there) in cluster.tree.iter().zip(&alone.tree) {
+        let differing: Vec<String> = COLUMNS
+            .iter()
+            .zip(here.numbers.iter().zip(there.numbers))
+            .filter(|(_, (here, there))| *here != there)
+            .map(|(column, (here, there))| format!("{column} {here}, in one kernel {there}"))
+            .collect();
+        if differing.is_empty() {
+            continue;
         }
-        ensure!(
-            outcome.rows.len() == alone.rows.len(),
-            "audit {number} has {} processes, and {} on one machine",
-            outcome.rows.len(),
-            alone.rows.len()
-        );
-        for (row, other) in outcome.rows.iter().zip(&alone.rows) {
-            for (column, (here, there)) in COLUMNS.iter().zip(row.numbers.iter().zip(other.numbers))
-            {
-                if *here != there {
-                    let name = row.name.trim_start_matches("└ ");
-                    let why = why(column);
-                    writeln!(text, "audit {number}, {name}: {column} {here}, on one machine {there}: {why}")?;
-                }
-            }
+        let (pid, differing) = (here.pid, differing.join("; "));
+        writeln!(text, "  audit {number}, process {pid}: {differing}")?;
+        for line in differing_facts(&there.facts, &here.facts) {
+            writeln!(text, "    {line}")?;
         }
     }
-    if are_equal {
-        let (reports, lines) = (outcomes.len(), alone.report.lines().count());
-        writeln!(text, "All {reports} reports are equal to that of one machine: {lines} lines.")?;
+    let lines = differing_lines(&alone.report, &cluster.report);
+    for line in &lines {
+        writeln!(text, "  audit {number}, report: {line}")?;
     }
-    print(&text)?;
-    ensure!(are_equal, "not all reports are equal");
-    Ok(())
+    Ok(lines.is_empty())
 }
 
-/// Why a number of a process can be another one after the loss of a node.
-fn why(column: &str) -> &'static str {
-    match column {
-        "FACTS" => "what was in flight at the loss is recorded as unknown, and is made again",
-        _ => "the loss is shown to the model, which acts on it",
+/// The facts that one of two journals has more of, and why.
+fn differing_facts(alone: &[String], cluster: &[String]) -> Vec<String> {
+    let mut names: BTreeMap<&str, i64> = BTreeMap::new();
+    for (facts, one) in [(cluster, 1), (alone, -1)] {
+        for name in facts {
+            *names.entry(name).or_default() += one;
+        }
     }
+    let differing = names.into_iter().filter(|(_, more)| *more != 0);
+    let line = |(name, more)| {
+        let why = match name {
+            "model_called" => {
+                ": the node was lost before the reply came, so the next one asked again"
+            }
+            "tool_called" => ": the node was lost before the tool answered, so the tool ran again",
+            _ => "",
+        };
+        format!("{more:+} {name}{why}")
+    };
+    differing.map(line).collect()
 }
 
 /// The lines that differ, with their numbers: `<` one machine, `>` the cluster.
@@ -343,7 +363,9 @@ fn differing_lines(alone: &str, cluster: &str) -> Vec<String> {
             (here, there) if here == there => {}
             (here, there) => {
                 let sides = [("<", here), (">", there)];
-                let shown = sides.into_iter().filter_map(|(side, line)| Some((side, line?)));
+                let shown = sides
+                    .into_iter()
+                    .filter_map(|(side, line)| Some((side, line?)));
                 differing.extend(shown.map(|(side, line)| format!("{number} {side} {line}")));
             }
         }

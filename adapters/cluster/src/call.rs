@@ -10,9 +10,9 @@ use bytes::Bytes;
 use dormouse::checkpoint::{Checkpoint, Scope};
 use dormouse::id::{CheckpointId, FactNumber, Pid};
 use dormouse::ports::StoreError;
-use dormouse::ProcessView;
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::user_input::{InputPart, UserInput};
+use dormouse::{LogLine, ProcessView};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{ClusterError, Refusal};
@@ -53,6 +53,9 @@ pub(crate) enum Call {
         pid: Pid,
     },
     Inspect {
+        pid: Pid,
+    },
+    Log {
         pid: Pid,
     },
     Processes {
@@ -164,6 +167,28 @@ impl From<&ProcessView> for ClusterProcessView {
     }
 }
 
+/// A fact of the journal of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ClusterFact {
+    /// Its number.
+    pub number: FactNumber,
+    /// Its name, such as `turn_began`; `born` for the birth.
+    pub name: String,
+    /// A summary of one line.
+    pub summary: String,
+}
+
+impl From<LogLine> for ClusterFact {
+    fn from(line: LogLine) -> Self {
+        Self {
+            number: line.number,
+            name: line.name.to_owned(),
+            summary: line.summary,
+        }
+    }
+}
+
 /// The reply to a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -175,6 +200,7 @@ pub(crate) enum Reply {
     Checkpoint(Checkpoint),
     Info(Box<ClusterProcessInfo>),
     View(ClusterProcessView),
+    Log(Vec<ClusterFact>),
     Processes(Vec<ClusterProcessInfo>),
     /// An encoded `Answer`.
     Answer(Blob),
@@ -211,7 +237,10 @@ impl Call {
             Self::Signal { .. } => "signal",
             Self::Checkpoint { .. } => "checkpoint",
             Self::Branch { .. } => "branch",
-            Self::Info { .. } | Self::Inspect { .. } | Self::Processes { .. } => "listing",
+            Self::Info { .. }
+            | Self::Inspect { .. }
+            | Self::Log { .. }
+            | Self::Processes { .. } => "listing",
             Self::Deliver { .. } => "message",
         }
     }
@@ -227,6 +256,7 @@ impl Call {
             | Self::Wait { .. }
             | Self::Info { .. }
             | Self::Inspect { .. }
+            | Self::Log { .. }
             | Self::Processes { .. }
             | Self::Deliver { .. } => true,
         }

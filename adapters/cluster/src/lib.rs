@@ -83,7 +83,7 @@ mod shards;
 mod start;
 mod tables;
 
-pub use call::{ClusterPosition, ClusterProcessInfo, ClusterProcessView, Signal};
+pub use call::{ClusterFact, ClusterPosition, ClusterProcessInfo, ClusterProcessView, Signal};
 pub use cluster::{Cluster, NodeInfo};
 pub use error::{ClusterError, Refusal};
 pub use events::ClusterEvent;

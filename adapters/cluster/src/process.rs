@@ -9,7 +9,8 @@ use dormouse::user_input::UserInput;
 use futures_util::Stream;
 
 use crate::call::{
-    Call, ClusterPosition, ClusterProcessInfo, ClusterProcessView, Reply, Signal, parts_of,
+    Call, ClusterFact, ClusterPosition, ClusterProcessInfo, ClusterProcessView, Reply, Signal,
+    parts_of,
 };
 use crate::caller::Caller;
 use crate::database::on_database;
@@ -170,6 +171,18 @@ impl ClusterProcess {
     pub async fn inspect(&self) -> Result<ClusterProcessView, ClusterError> {
         match self.call(Call::Inspect { pid: self.pid }).await? {
             Reply::View(view) => Ok(view),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The retained facts of the process, beginning with its birth if that is retained. Costs its
+    /// whole journal.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] if there is no such process; [`ClusterError::NoOwner`].
+    pub async fn log(&self) -> Result<Vec<ClusterFact>, ClusterError> {
+        match self.call(Call::Log { pid: self.pid }).await? {
+            Reply::Log(facts) => Ok(facts),
             other => Err(unexpected(&other)),
         }
     }
