@@ -320,6 +320,11 @@ fn compare(number: usize, alone: &Outcome, cluster: &Outcome, text: &mut String)
         }
         let (pid, differing) = (here.pid, differing.join("; "));
         writeln!(text, "  audit {number}, process {pid}: {differing}")?;
+        if pids(cluster) != pids(alone) {
+            let why =
+                "the processes of two audits alternate in the shard, and conversations name pids";
+            writeln!(text, "    {why}: {}", pids(cluster))?;
+        }
         for line in differing_facts(&there.facts, &here.facts) {
             writeln!(text, "    {line}")?;
         }
@@ -329,6 +334,11 @@ fn compare(number: usize, alone: &Outcome, cluster: &Outcome, text: &mut String)
         writeln!(text, "  audit {number}, report: {line}")?;
     }
     Ok(lines.is_empty())
+}
+
+fn pids(outcome: &Outcome) -> String {
+    let pids = outcome.tree.iter().map(|listed| listed.pid.to_string());
+    pids.collect::<Vec<_>>().join(", ")
 }
 
 /// The facts that one of two journals has more of, and why.
@@ -342,10 +352,10 @@ fn differing_facts(alone: &[String], cluster: &[String]) -> Vec<String> {
     let differing = names.into_iter().filter(|(_, more)| *more != 0);
     let line = |(name, more)| {
         let why = match name {
-            "model_called" => {
-                ": the node was lost before the reply came, so the next one asked again"
+            "model_called" => ": in flight at the loss, and made again by the next owner",
+            "tool_called" => {
+                ": in flight at the loss, repeatable, and made again by the next owner"
             }
-            "tool_called" => ": the node was lost before the tool answered, so the tool ran again",
             _ => "",
         };
         format!("{more:+} {name}{why}")

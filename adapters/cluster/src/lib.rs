@@ -92,3 +92,8 @@ pub use process::{ClusterProcess, Runs};
 pub use shard::{MAX_SHARDS, pids_of, shard_of};
 pub use shards::Shard;
 pub use start::{ClusterStart, ProgramFiles};
+
+/// The chapter of the book, whose code is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cluster.md")]
+mod chapter {}
