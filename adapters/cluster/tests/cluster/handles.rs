@@ -203,8 +203,8 @@ async fn the_numbers_and_the_facts_of_a_process_can_be_read_from_everywhere() {
     within(process.wait()).await.unwrap();
 
     let facts = within(process.log()).await.unwrap();
-    let calls = facts.iter().filter(|fact| fact.name == "tool_called");
-    assert_eq!(calls.count(), 1, "{facts:?}");
+    let answers = facts.iter().filter(|fact| fact.name == "tool_returned");
+    assert_eq!(answers.count(), 1, "{facts:?}");
     let view = within(process.inspect()).await.unwrap();
     assert_eq!(facts.last().unwrap().number, view.fact);
     // The input, the call, its answer and the last reply.
