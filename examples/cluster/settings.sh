@@ -1,9 +1,9 @@
 # What `up`, `down` and `audit` share: the program of a node, the folder, the ports, and how servers are started and stopped.
 
-# The program of a node with its first arguments, how cargo names it, and the package that it is built in.
+# The program of a node, its arguments before all others, and those of cargo that build it.
 node_program=dormouse-node
 node_arguments=()
-node_package=adapters/cluster
+node_build=(--manifest-path adapters/cluster/Cargo.toml --bin dormouse-node)
 
 # Each can be set from outside.
 nodes=${DORMOUSE_CLUSTER_NODES:-3}
@@ -105,13 +105,13 @@ PYTHON
 }
 
 # Builds a program of the repository, and prints its path.
-build() { # package folder, kind, name
-    local messages
-    messages=$(cargo build --locked --quiet --manifest-path "$1/Cargo.toml" "--$2" "$3" --message-format json-render-diagnostics) ||
-        fail "$3 cannot be built"
+build() { # name, arguments of cargo…
+    local name=$1 messages
+    shift
+    messages=$(cargo build --locked --quiet "$@" --message-format json-render-diagnostics) || fail "$name cannot be built"
     python3 -c '
 import json, sys
 made = [json.loads(line) for line in sys.stdin]
 made = [it["executable"] for it in made if it.get("executable") and it["target"]["name"] == sys.argv[1]]
-print(made[-1])' "$3" <<<"$messages"
+print(made[-1])' "$name" <<<"$messages"
 }
