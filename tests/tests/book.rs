@@ -14,13 +14,14 @@ use dormouse_tests::book::{CodeBlock, blocks, blocks_of, page, pages};
 use dormouse_tests::{FnModel, says};
 
 /// What a block can be.
-const KINDS: [&[&str]; 10] = [
+const KINDS: [&[&str]; 11] = [
     &["rust"],
     &["rust", "no_run"],
     &["toml"],
     &["toml", "script"],
     &["toml", "prices"],
     &["sh"],
+    &["sh", "cluster"],
     &["json"],
     &["xml"],
     &["text"],
@@ -43,7 +44,11 @@ fn every_block_is_of_a_kind_that_is_tested() {
 }
 
 /// The crates whose documentation tests contain chapters.
-const CRATES: [&str; 2] = ["src/lib.rs", "examples/src/lib.rs"];
+const CRATES: [&str; 3] = [
+    "src/lib.rs",
+    "examples/src/lib.rs",
+    "adapters/cluster/src/lib.rs",
+];
 
 #[test]
 fn every_page_with_rust_is_a_documentation_test() {
@@ -162,6 +167,20 @@ fn json_and_xml_of_the_book_can_be_read() {
             let read = roxmltree::Document::parse(&block.text);
             assert!(read.is_ok(), "{place}: {:?}", read.err());
         }
+    }
+}
+
+/// `.ci/cluster-demo` runs these.
+#[test]
+fn command_lines_on_a_cluster_can_be_read_by_bash() {
+    let blocks = blocks();
+    let of_clusters = blocks.iter().filter(|it| it.is(&["sh", "cluster"]));
+    for block in of_clusters {
+        let bash = std::process::Command::new("bash")
+            .args(["-n", "-c", &block.text])
+            .output()
+            .expect("the tests need bash");
+        assert!(bash.status.success(), "{}: {bash:?}", block.place());
     }
 }
 

@@ -12,6 +12,7 @@ use dormouse::id::{CheckpointId, FactNumber, Pid};
 use dormouse::ports::StoreError;
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::user_input::{InputPart, UserInput};
+use dormouse::{LogLine, ProcessView};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{ClusterError, Refusal};
@@ -49,6 +50,12 @@ pub(crate) enum Call {
         is_stopped: bool,
     },
     Info {
+        pid: Pid,
+    },
+    Inspect {
+        pid: Pid,
+    },
+    Log {
         pid: Pid,
     },
     Processes {
@@ -132,6 +139,56 @@ pub struct ClusterProcessInfo {
     pub fact: Option<FactNumber>,
 }
 
+/// The state of a process, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ClusterProcessView {
+    /// The last durable fact.
+    pub fact: FactNumber,
+    /// The number of messages in its conversation.
+    pub messages: usize,
+    /// The number of descriptors in its table.
+    pub descriptors: usize,
+    /// Characters that its tools returned.
+    pub produced_chars: u64,
+    /// The part of these characters that entered its context.
+    pub entered_chars: u64,
+}
+
+impl From<&ProcessView> for ClusterProcessView {
+    fn from(view: &ProcessView) -> Self {
+        Self {
+            fact: view.fact,
+            messages: view.messages,
+            descriptors: view.descriptors,
+            produced_chars: view.output_totals.produced_chars,
+            entered_chars: view.output_totals.entered_chars,
+        }
+    }
+}
+
+/// A fact of the journal of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ClusterFact {
+    /// Its number.
+    pub number: FactNumber,
+    /// Its name, such as `turn_began`; `born` for the birth.
+    pub name: String,
+    /// A summary of one line.
+    pub summary: String,
+}
+
+impl From<LogLine> for ClusterFact {
+    fn from(line: LogLine) -> Self {
+        Self {
+            number: line.number,
+            name: line.name.to_owned(),
+            summary: line.summary,
+        }
+    }
+}
+
 /// The reply to a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +199,8 @@ pub(crate) enum Reply {
     Exit(Option<Exit>),
     Checkpoint(Checkpoint),
     Info(Box<ClusterProcessInfo>),
+    View(ClusterProcessView),
+    Log(Vec<ClusterFact>),
     Processes(Vec<ClusterProcessInfo>),
     /// An encoded `Answer`.
     Answer(Blob),
@@ -178,7 +237,10 @@ impl Call {
             Self::Signal { .. } => "signal",
             Self::Checkpoint { .. } => "checkpoint",
             Self::Branch { .. } => "branch",
-            Self::Info { .. } | Self::Processes { .. } => "listing",
+            Self::Info { .. }
+            | Self::Inspect { .. }
+            | Self::Log { .. }
+            | Self::Processes { .. } => "listing",
             Self::Deliver { .. } => "message",
         }
     }
@@ -193,6 +255,8 @@ impl Call {
             | Self::Input { .. }
             | Self::Wait { .. }
             | Self::Info { .. }
+            | Self::Inspect { .. }
+            | Self::Log { .. }
             | Self::Processes { .. }
             | Self::Deliver { .. } => true,
         }

@@ -125,6 +125,14 @@ async fn execute_plain(kernel: &Kernel, call: Call) -> Result<Reply, CallError> 
                 .map_err(KernelError::from)?;
             Ok(Reply::Info(Box::new(shown(info))))
         }
+        Call::Inspect { pid } => {
+            let view = kernel.inspect(pid).await?;
+            Ok(Reply::View((&view).into()))
+        }
+        Call::Log { pid } => {
+            let lines = kernel.log(pid).await?;
+            Ok(Reply::Log(lines.into_iter().map(Into::into).collect()))
+        }
         Call::Processes { after, limit } => {
             let page = kernel.process_page(after, limit).await?;
             Ok(Reply::Processes(page.into_iter().map(shown).collect()))

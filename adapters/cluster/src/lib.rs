@@ -83,7 +83,7 @@ mod shards;
 mod start;
 mod tables;
 
-pub use call::{ClusterPosition, ClusterProcessInfo, Signal};
+pub use call::{ClusterFact, ClusterPosition, ClusterProcessInfo, ClusterProcessView, Signal};
 pub use cluster::{Cluster, NodeInfo};
 pub use error::{ClusterError, Refusal};
 pub use events::ClusterEvent;
@@ -92,3 +92,8 @@ pub use process::{ClusterProcess, Runs};
 pub use shard::{MAX_SHARDS, pids_of, shard_of};
 pub use shards::Shard;
 pub use start::{ClusterStart, ProgramFiles};
+
+/// The chapter of the book, whose code is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cluster.md")]
+mod chapter {}

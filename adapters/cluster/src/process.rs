@@ -8,8 +8,12 @@ use dormouse::process::Exit;
 use dormouse::user_input::UserInput;
 use futures_util::Stream;
 
-use crate::call::{Call, ClusterPosition, ClusterProcessInfo, Reply, Signal, parts_of};
+use crate::call::{
+    Call, ClusterFact, ClusterPosition, ClusterProcessInfo, ClusterProcessView, Reply, Signal,
+    parts_of,
+};
 use crate::caller::Caller;
+use crate::database::on_database;
 use crate::error::ClusterError;
 use crate::events::{ClusterEvent, events};
 use crate::random;
@@ -157,6 +161,40 @@ impl ClusterProcess {
             Reply::Info(info) => Ok(*info),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// The state of the process after its last durable fact, in numbers. Costs reading its journal
+    /// from the latest snapshot on.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] if there is no such process; [`ClusterError::NoOwner`].
+    pub async fn inspect(&self) -> Result<ClusterProcessView, ClusterError> {
+        match self.call(Call::Inspect { pid: self.pid }).await? {
+            Reply::View(view) => Ok(view),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The retained facts of the process, beginning with its birth if that is retained. Costs its
+    /// whole journal.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] if there is no such process; [`ClusterError::NoOwner`].
+    pub async fn log(&self) -> Result<Vec<ClusterFact>, ClusterError> {
+        match self.call(Call::Log { pid: self.pid }).await? {
+            Reply::Log(facts) => Ok(facts),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The name of the node that has the lease of the shard of the process; `None` if no node has.
+    /// One round trip to the database.
+    ///
+    /// # Errors
+    /// [`ClusterError::Database`].
+    pub async fn node(&self) -> Result<Option<String>, ClusterError> {
+        let (tables, shard) = (self.caller.tables.clone(), shard_of(self.pid));
+        Ok(on_database(move || tables.owner_name(shard)).await?)
     }
 
     async fn call(&self, call: Call) -> Result<Reply, ClusterError> {

@@ -159,6 +159,15 @@ impl Tables {
         Ok(rows.first().map(|row| row.get(0)))
     }
 
+    /// The name of the node that has the lease of a shard; `None` if no node has.
+    pub(crate) fn owner_name(&self, shard: ShardId) -> Result<Option<String>, StoreError> {
+        let sql = "SELECT n.name FROM {schema}.lease AS l JOIN {schema}.node AS n ON n.id = l.node
+            WHERE l.shard = $1 AND l.until > clock_timestamp()";
+        let parameters = parameters![shard.0 as i32];
+        let rows = self.0.query("find the owner of a shard", sql, parameters)?;
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
     /// Records that an input begins. `None` if this is its first attempt.
     pub(crate) fn begin_input(
         &self,

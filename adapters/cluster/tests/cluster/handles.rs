@@ -8,7 +8,7 @@ use dormouse_cluster::{
 use dormouse_postgres::ShardId;
 use futures_util::StreamExt;
 
-use crate::common::{LONG_LEASE, SHARDS, World, echo, until, within};
+use crate::common::{LONG_LEASE, SHARDS, World, echo, files, until, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handle_is_valid_wherever_the_process_runs() {
@@ -185,5 +185,41 @@ async fn a_new_node_takes_its_part_and_nothing_else_moves() {
     }
     assert!(owners.values().any(|owner| owner == "b"));
     within(b.drain()).await;
+    within(a.drain()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_numbers_and_the_facts_of_a_process_can_be_read_from_everywhere() {
+    let world = World::new(LONG_LEASE);
+    let a = world.join(world.options("a")).await;
+    world.settled(&a, &["a"]).await;
+    let program = "[model]\nname = 'm'\nprovider = 'scripted'\nscript = 'script.toml'\n\
+                   [tools]\nenabled = ['read_fd']\n";
+    let script = "[[turn]]\nwhen.round = 0\ncalls = [{ tool = 'read_fd', args = { fd = 'fd:9' } }]\n\
+                  [[turn]]\ntext = 'there is none'\n";
+    let outside = world.connect().await;
+    let process = outside.start(files(program, script)).input("go");
+    let process = within(process.into_future()).await.unwrap();
+    within(process.wait()).await.unwrap();
+
+    let facts = within(process.log()).await.unwrap();
+    let answers = facts.iter().filter(|fact| fact.name == "tool_returned");
+    assert_eq!(answers.count(), 1, "{facts:?}");
+    let view = within(process.inspect()).await.unwrap();
+    assert_eq!(facts.last().unwrap().number, view.fact);
+    // The input, the call, its answer and the last reply.
+    assert_eq!((view.messages, view.descriptors), (4, 0), "{view:?}");
+    assert!(
+        view.produced_chars > 0 && view.produced_chars == view.entered_chars,
+        "{view:?}"
+    );
+    let nobody = outside.process(Pid(process.pid().0 + 1));
+    for refused in [
+        within(nobody.log()).await.err(),
+        within(nobody.inspect()).await.err(),
+    ] {
+        let refused = refused.unwrap();
+        assert!(matches!(refused, ClusterError::Refused { .. }), "{refused}");
+    }
     within(a.drain()).await;
 }

@@ -26,6 +26,7 @@ async fn a_process_with_needs_runs_where_a_node_has_all_of_them() {
             "it is in a shard of its own kind"
         );
         assert_eq!(world.owners().await[&shard_of(process.pid()).0], "b");
+        assert_eq!(process.node().await.unwrap().as_deref(), Some("b"));
     }
     let missing = a.start(echo()).need("gpu").need("tpu").input("go").await;
     let missing = missing.unwrap_err();
@@ -52,6 +53,7 @@ async fn a_process_with_needs_runs_where_a_node_has_all_of_them() {
     assert_eq!(&*within(process.wait()).await.unwrap().message, "on a gpu");
     assert_eq!(world.owners().await[&shard_of(process.pid()).0], "c");
     assert!(!world.owners().await.contains_key(&shard_of(both.pid()).0));
+    assert_eq!(both.node().await.unwrap(), None);
     within(c.drain()).await;
     within(a.drain()).await;
 }
