@@ -101,7 +101,7 @@ pub use dormouse_content as content;
 #[doc(inline)]
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, ReachedLimit};
-pub use dormouse_kernel::labels::LabelStatus;
+pub use dormouse_kernel::labels::{LabelStatus, check_label_budget};
 pub use dormouse_kernel::process::{AnswerError, Question, Verdict};
 pub use dormouse_kernel::race::{Judgement, RacePolicy};
 pub use dormouse_macros::tool;

@@ -60,9 +60,8 @@ impl Labels {
         match &self.slices {
             None => book.exhausted(labels, now_ms()),
             Some(slices) => {
-                let slice_of = |label: &Label, until_ms, used: &Usage| {
-                    slices.slice(label, until_ms, used)
-                };
+                let slice_of =
+                    |label: &Label, until_ms, used: &Usage| slices.slice(label, until_ms, used);
                 book.exhausted_in_slices(labels, now_ms(), &slice_of)
             }
         }

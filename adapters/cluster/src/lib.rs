@@ -58,8 +58,8 @@
 //!
 //! The tables are in the schema of the store, and have migrations with numbers of their own.
 //!
-//! What counts in one kernel counts in one shard: names of processes, budgets of labels, lists of
-//! checkpoints, and ids of checkpoints.
+//! What counts in one kernel counts in one shard: names of processes, lists of checkpoints, and ids of
+//! checkpoints. Budgets of labels count in the whole cluster ([`Cluster::set_label_budget`]).
 
 mod call;
 mod caller;
@@ -71,6 +71,10 @@ mod execute;
 mod health;
 mod held;
 mod inbox;
+mod label_sharing;
+mod label_slices;
+mod label_tables;
+mod labels;
 mod node;
 mod options;
 mod peers;
@@ -87,6 +91,7 @@ pub use call::{ClusterPosition, ClusterProcessInfo, Signal};
 pub use cluster::{Cluster, NodeInfo};
 pub use error::{ClusterError, Refusal};
 pub use events::ClusterEvent;
+pub use labels::{ClusterLabel, LabelAmount};
 pub use options::ClusterOptions;
 pub use process::{ClusterProcess, Runs};
 pub use shard::{MAX_SHARDS, pids_of, shard_of};

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::caller::Caller;
 use crate::database::on_database;
 use crate::held::ShardState;
+use crate::label_sharing::LabelSharing;
 use crate::options::ClusterOptions;
 use crate::placement::{self, Candidate};
 use crate::shards::Shard;
@@ -37,6 +38,7 @@ pub(crate) struct Node {
     pub(crate) address: String,
     pub(crate) kernel: Box<dyn Fn(Shard) -> KernelBuilder + Send + Sync>,
     pub(crate) permits: Arc<ModelPermits>,
+    pub(crate) labels: LabelSharing,
     pub(crate) counters: Counters,
     phase: watch::Sender<Phase>,
     /// Shards that could not be opened, and until when they are left alone.
@@ -80,6 +82,7 @@ impl Node {
             kernel,
             permits: Arc::new(ModelPermits::new(options.model_calls, [])),
             options,
+            labels: LabelSharing::default(),
             counters: Counters::default(),
             phase: watch::Sender::new(Phase::Running),
             failed: Mutex::default(),

@@ -90,6 +90,7 @@ impl Node {
             .pids(pids_of(id))
             .lease(ClaimLease(claim.clone()))
             .peers(ShardPeers::new(&self.caller, id))
+            .label_slices(self.labels.open(claim))
             .model_permits(self.permits.clone())
             .recovery(Recovery::Resume);
         builder.build().await
@@ -104,11 +105,12 @@ impl Node {
         let (Some(kernel), Some(claim)) = (held.kernel.clone(), held.claim.clone()) else {
             return;
         };
-        match kernel.drain(self.options.drain_deadline).await {
+        match kernel.clone().drain(self.options.drain_deadline).await {
             Ok(0) => {}
             Ok(at_work) => tracing::warn!(%shard, at_work, "calls were cut off at the deadline"),
             Err(error) => tracing::error!(%shard, %error, "the shard was not closed cleanly"),
         }
+        self.close_slices(&claim, Some(&kernel)).await;
         self.let_go(claim, &held).await;
         tracing::info!(%shard, "the shard was given up");
     }
@@ -129,6 +131,7 @@ impl Node {
     /// Releases and removes a shard whose kernel is shut down.
     async fn let_go(&self, claim: Claim, held: &HeldShard) {
         let (database, shard) = (self.caller.tables.0.clone(), claim.shard());
+        self.close_slices(&claim, None).await;
         self.caller.held.end_claim(shard, held);
         let released = on_database(move || database.release(&[claim])).await;
         if let Err(error) = released {

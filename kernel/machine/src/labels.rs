@@ -173,44 +173,37 @@ impl LabelBook {
     }
 
     /// As [`exhausted`](Self::exhausted), where the kernel has slices of the budgets: `slice_of` says
-    /// what it has of a label, in the period that ends at a time, and is told its own usage.
+    /// what it has of a label, in the period that ends at a time, and is told its own usage; `None` if
+    /// the label has no budget. A label with a slice whose budget is not set in this kernel yet has
+    /// used it up.
     #[must_use]
     pub fn exhausted_in_slices(
         &self,
         labels: &[Label],
         now_ms: u64,
-        slice_of: &dyn Fn(&Label, u64, &Usage) -> LabelSlice,
+        slice_of: &dyn Fn(&Label, u64, &Usage) -> Option<LabelSlice>,
     ) -> Option<ExhaustedLabel> {
         let exhausted = labels.iter().filter_map(|label| {
-            let counted = self.labels.get(label)?;
-            let (_, record) = counted.stored.as_ref()?;
-            let budget = record.budget.as_ref()?;
-            let until_ms = match now_ms < counted.until_ms {
-                true => counted.until_ms,
-                false => period(budget, now_ms).1,
-            };
-            let spent = counted.spent(record, now_ms);
-            let slice = slice_of(label, until_ms, &spent);
-            let reached = LabelBudget::AMOUNTS.into_iter().find_map(|amount| {
-                let limit = budget.limits.limit(amount)?;
-                let own = used(&spent, amount);
-                let is_reached = own >= slice.limits.limit(amount).unwrap_or(0).min(limit);
-                let used = own.saturating_add(used(&slice.used_elsewhere, amount));
-                is_reached.then_some(Paused {
-                    amount,
-                    used,
-                    limit,
-                })
-            })?;
-            Some(ExhaustedLabel {
-                label: label.clone(),
-                until_ms,
-                rest: match reached.used >= reached.limit {
-                    true => BudgetRest::UsedUp,
-                    false => BudgetRest::Elsewhere,
-                },
-                reached,
-            })
+            let counted = self.labels.get(label);
+            let budgeted = counted.and_then(|counted| {
+                let (_, record) = counted.stored.as_ref()?;
+                Some((counted, record, record.budget.as_ref()?))
+            });
+            match budgeted {
+                Some((counted, record, budget)) => {
+                    let spent = counted.spent(record, now_ms);
+                    let until_ms = match now_ms < counted.until_ms {
+                        true => counted.until_ms,
+                        false => period(budget, now_ms).1,
+                    };
+                    let slice = slice_of(label, until_ms, &spent)?;
+                    exhausted_slice(label, budget, (until_ms, &spent), &slice)
+                }
+                None => {
+                    slice_of(label, 0, &Usage::default())?;
+                    Some(not_set_yet(label))
+                }
+            }
         });
         exhausted.max_by_key(|exhausted| (exhausted.rest == BudgetRest::UsedUp, exhausted.until_ms))
     }
@@ -405,6 +398,50 @@ fn period(budget: &LabelBudget, at_ms: u64) -> (u64, u64) {
     period_of(budget.per, &budget.zone, at_ms)
         .or_else(|_| period_of(budget.per, UTC, at_ms))
         .unwrap_or((0, u64::MAX))
+}
+
+/// The first amount of a slice that is used up.
+fn exhausted_slice(
+    label: &Label,
+    budget: &LabelBudget,
+    (until_ms, spent): (u64, &Usage),
+    slice: &LabelSlice,
+) -> Option<ExhaustedLabel> {
+    let reached = LabelBudget::AMOUNTS.into_iter().find_map(|amount| {
+        let limit = budget.limits.limit(amount)?;
+        let own = used(spent, amount);
+        let used = own.saturating_add(used(&slice.used_elsewhere, amount));
+        let is_reached = own >= slice.limits.limit(amount).unwrap_or(0).min(limit);
+        is_reached.then_some(Paused {
+            amount,
+            used,
+            limit,
+        })
+    })?;
+    let rest = match reached.used >= reached.limit {
+        true => BudgetRest::UsedUp,
+        false => BudgetRest::Elsewhere,
+    };
+    Some(ExhaustedLabel {
+        label: label.clone(),
+        reached,
+        until_ms,
+        rest,
+    })
+}
+
+/// A label whose budget this kernel does not count for yet. How much that is, it does not know.
+fn not_set_yet(label: &Label) -> ExhaustedLabel {
+    ExhaustedLabel {
+        label: label.clone(),
+        reached: Paused {
+            amount: Amount::Cost,
+            used: 0,
+            limit: 0,
+        },
+        until_ms: u64::MAX,
+        rest: BudgetRest::Elsewhere,
+    }
 }
 
 fn used(usage: &Usage, amount: Amount) -> u64 {

@@ -13,7 +13,7 @@ use dormouse::Kernel;
 use dormouse::id::Pid;
 use dormouse::models::ScriptedProvider;
 use dormouse_cluster::{Cluster, ClusterOptions, ProgramFiles, pids_of, shard_of};
-use dormouse_postgres::{Database, DatabaseOptions, PostgresLog};
+use dormouse_postgres::{Database, DatabaseOptions, PostgresLog, ShardId};
 use dormouse_records::RecordStore;
 
 /// The lease of nodes that are lost, so that others take over soon. A machine that is too busy to renew
@@ -208,19 +208,24 @@ impl World {
         files(&program, &script)
     }
 
-    /// The texts of the conversation of a process, read from the database by this program, which
-    /// takes the shard for that: no node may be there any more.
-    pub(crate) async fn conversation(&self, pid: Pid) -> Vec<String> {
+    /// Takes a shard, and opens its kernel in this program: nothing runs in it.
+    pub(crate) async fn open_shard(&self, shard: ShardId) -> Kernel {
         let options = self.database();
         let database = tokio::task::spawn_blocking(move || Database::connect(&options));
         let database = database.await.unwrap().unwrap();
-        let log = PostgresLog::unleased(&database, shard_of(pid));
-        let kernel = Kernel::open(RecordStore::new_on(log))
+        let log = PostgresLog::unleased(&database, shard);
+        Kernel::open(RecordStore::new_on(log))
             .provider("scripted", ScriptedProvider)
-            .pids(pids_of(shard_of(pid)))
+            .pids(pids_of(shard))
             .build()
             .await
-            .unwrap();
+            .unwrap()
+    }
+
+    /// The texts of the conversation of a process, read from the database by this program, which
+    /// takes the shard for that: no node may be there any more.
+    pub(crate) async fn conversation(&self, pid: Pid) -> Vec<String> {
+        let kernel = self.open_shard(shard_of(pid)).await;
         let conversation = kernel
             .conversation(pid, dormouse::Position::Now)
             .await

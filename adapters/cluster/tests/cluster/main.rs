@@ -9,6 +9,7 @@ mod common;
 mod drain;
 mod failover;
 mod handles;
+mod labels;
 mod messages;
 mod placement;
 mod storm;

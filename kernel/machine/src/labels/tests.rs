@@ -181,10 +181,10 @@ fn a_kernel_with_slices_stops_at_its_own_and_says_whether_there_is_more() {
             assert_eq!(*of, anna);
             assert_eq!(until_ms, midnight + u64::from(is_next_day) * 86_400_000);
             assert_eq!(used.output_tokens, if is_next_day { 10 } else { 30 });
-            LabelSlice {
+            Some(LabelSlice {
                 limits: of_output(own),
                 used_elsewhere: output(elsewhere),
-            }
+            })
         };
         let exhausted = book.exhausted_in_slices(&labels, now_ms, &slice);
         exhausted.map(|exhausted| (exhausted.reached.to_string(), exhausted.rest))
@@ -199,4 +199,17 @@ fn a_kernel_with_slices_stops_at_its_own_and_says_whether_there_is_more() {
         "a new period needs a slice of its own"
     );
     assert_eq!(exhausted(midnight, 11, 0), None);
+    let [ben, eve] = ["user=ben", "user=eve"].map(label);
+    let slice = |of: &Label, _, _: &Usage| (*of == ben).then(LabelSlice::default);
+    assert!(
+        book.exhausted_in_slices(std::slice::from_ref(&ben), noon, &slice)
+            .is_some(),
+        "it is not counted here yet"
+    );
+    assert_eq!(book.exhausted_in_slices(&[eve], noon, &slice), None);
+    assert_eq!(
+        book.exhausted_in_slices(&labels, noon, &|_, _, _| None),
+        None,
+        "the budget was removed"
+    );
 }
