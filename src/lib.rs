@@ -119,6 +119,11 @@ pub mod export {
     pub use dormouse_kernel::export::{ExportError, ExportVisitor, Manifest, MaskTarget, Redact};
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }
+/// Limits of servers of models, for programs that share them with others.
+pub mod permits {
+    pub use dormouse_actors::{ModelServer, ServerDemand};
+    pub use dormouse_kernel::permits::{PermitDemand, PermitShare, PermitTicket, TokenShare};
+}
 #[doc(inline)]
 pub use dormouse_kernel::{inventory, program, retention, schedule};
 #[cfg(feature = "mcp")]

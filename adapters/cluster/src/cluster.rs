@@ -82,6 +82,9 @@ impl Cluster {
         tokio::spawn(node.clone().place_shards());
         tokio::spawn(node.clone().read_inbox());
         tokio::spawn(node.clone().share_labels());
+        if node.options.shared_limits.is_any() {
+            tokio::spawn(node.clone().share_permits());
+        }
         tokio::spawn(server::serve(listener, node.clone()));
         Ok(Self {
             caller,

@@ -78,6 +78,8 @@ mod labels;
 mod node;
 mod options;
 mod peers;
+mod permit_sharing;
+mod permit_tables;
 pub mod placement;
 mod process;
 mod random;

@@ -75,12 +75,14 @@ impl Node {
         address: String,
         kernel: Box<dyn Fn(Shard) -> KernelBuilder + Send + Sync>,
     ) -> Self {
+        let first_share = options.shared_limits.first_share();
+        let permits = ModelPermits::new(options.model_calls, []).in_shares(first_share);
         Self {
             id,
             caller,
             address,
             kernel,
-            permits: Arc::new(ModelPermits::new(options.model_calls, [])),
+            permits: Arc::new(permits),
             options,
             labels: LabelSharing::default(),
             counters: Counters::default(),
@@ -304,6 +306,7 @@ impl Node {
             // Some were being opened, or lost.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        self.return_permits().await;
         let _heart = self.heart.lock().await;
         let (tables, id) = (self.caller.tables.clone(), self.id.clone());
         if let Err(error) = on_database(move || tables.delete_node(&id)).await {

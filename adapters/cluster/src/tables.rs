@@ -15,6 +15,7 @@ use crate::shard::MAX_SHARDS;
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/1.sql"),
     include_str!("migrations/2.sql"),
+    include_str!("migrations/3.sql"),
 ];
 
 /// How many shards are created for needs that no shard has yet.

@@ -3,6 +3,7 @@
 //! `.ci/cluster` starts the server. Without it the tests fail.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +23,9 @@ pub(crate) const SHORT_LEASE: Duration = Duration::from_secs(2);
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
 pub(crate) const SHARDS: u32 = 8;
+
+/// The variable that names the schema to a node that is this program again.
+const CHILD_SCHEMA: &str = "DORMOUSE_TEST_SCHEMA";
 
 /// How many effects a process of [`World::steps`] has.
 pub(crate) const STEPS: usize = 12;
@@ -96,6 +100,34 @@ impl World {
             .spawn()
             .unwrap();
         NodeProgram(child)
+    }
+
+    /// This test program again, as the node that the ignored test `program` is.
+    pub(crate) fn spawn_test(
+        &self,
+        name: &str,
+        program: &str,
+        variables: &[(&str, &OsStr)],
+    ) -> NodeProgram {
+        let log = self.folder.path().join(format!("{name}.log"));
+        let log = std::fs::File::options().create(true).append(true).open(log);
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", program, "--nocapture"])
+            .env(CHILD_SCHEMA, &self.schema)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.unwrap())
+            .spawn()
+            .unwrap();
+        NodeProgram(child)
+    }
+
+    /// The options of a node that [`spawn_test`](Self::spawn_test) has started.
+    pub(crate) fn options_of_child(name: &str, lease: Duration) -> ClusterOptions {
+        let mut world = Self::new(lease);
+        world.schema = std::env::var(CHILD_SCHEMA).unwrap();
+        world.options(name)
     }
 
     /// Waits until these nodes live, and each shard is held by the node that should.

@@ -11,6 +11,7 @@ mod failover;
 mod handles;
 mod labels;
 mod messages;
+mod permits;
 mod placement;
 mod storm;
 mod token;
