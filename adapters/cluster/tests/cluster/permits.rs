@@ -9,7 +9,7 @@ use dormouse::Kernel;
 use dormouse::message::Block;
 use dormouse::model::{Delta, ModelError, Reply, Request, StopReason, Usage};
 use dormouse::ports::Model;
-use dormouse_cluster::{Cluster, ClusterOptions, ClusterProcess};
+use dormouse_cluster::{Cluster, ClusterError, ClusterOptions, ClusterProcess, Refusal};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 
@@ -223,7 +223,11 @@ async fn the_tokens_of_a_minute_are_those_of_all_nodes() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(used(), before, "calls go on although the tokens are used");
     for process in processes {
-        within(process.kill()).await.unwrap();
+        match within(process.kill()).await {
+            Ok(()) => {}
+            Err(ClusterError::Refused { kind, .. }) => assert_eq!(kind, Refusal::Ended),
+            Err(error) => panic!("{error}"),
+        }
     }
     for node in nodes {
         within(node.drain()).await;
