@@ -6,6 +6,7 @@ use std::io::{Read, Seek};
 use dormouse_kernel::process::StartMode;
 use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::Pid;
+use dormouse_proto::label::{Label, labels_of_tree};
 use dormouse_proto::process::ExportId;
 use futures_util::future::BoxFuture;
 
@@ -29,6 +30,7 @@ pub struct Import<R> {
     start_mode: StartMode,
     launch: Launch,
     effects: Option<EffectPolicy>,
+    labels: Vec<Label>,
 }
 
 /// The result of an import.
@@ -67,8 +69,8 @@ impl Kernel {
     /// [`ExportFailure::File`](crate::ExportFailure::File) if it cannot be read;
     /// [`StoreFailure::Load`](crate::StoreFailure::Load) if a program needs a tool or a price that
     /// this kernel lacks; [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). After an error, no process
-    /// was created.
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable); [`KernelError::Label`] for
+    /// [labels](Import::labels) that no tree can have. After an error, no process was created.
     pub fn import<R: Read + Seek + Send + 'static>(&self, file: R) -> Import<R> {
         Import {
             kernel: self.clone(),
@@ -76,6 +78,7 @@ impl Kernel {
             start_mode: StartMode::Running,
             launch: Launch::Run,
             effects: None,
+            labels: Vec::new(),
         }
     }
 }
@@ -94,6 +97,18 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
         self
     }
 
+    /// The processes that were stopped stay stopped, and the others run: for a tree that moves here.
+    pub fn as_original(mut self) -> Self {
+        self.start_mode = StartMode::AsOriginal;
+        self
+    }
+
+    /// Gives the tree labels, in the commit that creates it. An export has none.
+    pub fn labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
+        self.labels.extend(labels);
+        self
+    }
+
     /// Names what happens to calls that repeat what the exported processes did beyond the position
     /// of the export, as [`Branch::effects`](super::Branch::effects) does.
     pub fn effects(mut self, policy: EffectPolicy) -> Self {
@@ -108,7 +123,9 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             start_mode,
             launch,
             effects,
+            labels,
         } = self;
+        let labels = labels_of_tree(labels)?;
         if !kernel.context.has_store {
             return Err(StoreFailure::NoStore.into());
         }
@@ -126,7 +143,10 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             };
             let (returned_file, checked) = tokio::task::spawn_blocking(store_contents).await??;
             file = returned_file;
-            let processes = import::processes(&kernel.context, &checked, start_mode, effects);
+            let mut processes = import::processes(&kernel.context, &checked, start_mode, effects);
+            if let Some(root) = processes.first_mut() {
+                root.row.labels = labels.clone();
+            }
             let temp_files = import::temp_files(&kernel.context, &checked);
             let exported_pids: Vec<Pid> = processes.iter().map(|process| process.row.pid).collect();
             let request = |reply| BranchRequest {

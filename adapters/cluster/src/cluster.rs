@@ -82,6 +82,7 @@ impl Cluster {
         tokio::spawn(node.clone().place_shards());
         tokio::spawn(node.clone().read_inbox());
         tokio::spawn(node.clone().share_labels());
+        tokio::spawn(node.clone().move_trees());
         if node.options.shared_limits.is_any() {
             tokio::spawn(node.clone().share_permits());
         }
@@ -211,6 +212,10 @@ impl Cluster {
 
     pub(crate) fn tables(&self) -> Tables {
         self.caller.tables.clone()
+    }
+
+    pub(crate) fn caller(&self) -> &Arc<Caller> {
+        &self.caller
     }
 
     /// Whether this node holds all shards that are its own, and renews their leases.

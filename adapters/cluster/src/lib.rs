@@ -1,7 +1,7 @@
 //! Many machines: nodes that share a database, and handles on processes that are valid everywhere.
 //!
 //! A *shard* is one log in PostgreSQL with one owner, and a tree of processes lives in one shard
-//! for ever. A *node* is a program that claims shards and runs a kernel for each, with one set of
+//! as long as it is not [moved](Cluster::move_tree). A *node* is a program that claims shards and runs a kernel for each, with one set of
 //! models, permits and tools. [`Cluster::join`] makes a program a node; [`Cluster::connect`] lets a
 //! program use the processes without running any.
 //!
@@ -44,6 +44,7 @@
 //! | wait, events, listing | asked again at the new owner; events may be missing, which an event says |
 //! | stop, continue, kill | made again: a second one changes nothing |
 //! | interrupt, checkpoint, branch | the error says that the outcome is unknown |
+//! | move of a tree | the next owner of its shard goes on with it; the tree runs in one shard only |
 //! | message between processes | sent until it is answered, and kept once |
 //!
 //! # Security
@@ -64,6 +65,7 @@
 mod call;
 mod caller;
 mod cluster;
+mod copies;
 mod database;
 mod error;
 mod events;
@@ -75,6 +77,8 @@ mod label_sharing;
 mod label_slices;
 mod label_tables;
 mod labels;
+mod move_tables;
+mod moving;
 mod node;
 mod options;
 mod peers;
@@ -87,6 +91,7 @@ mod server;
 mod shard;
 mod shards;
 mod start;
+mod stores;
 mod tables;
 
 pub use call::{ClusterPosition, ClusterProcessInfo, Signal};
@@ -99,3 +104,4 @@ pub use process::{ClusterProcess, Runs};
 pub use shard::{MAX_SHARDS, pids_of, shard_of};
 pub use shards::Shard;
 pub use start::{ClusterStart, ProgramFiles};
+pub use stores::{ImportedStore, MoveError};
