@@ -97,11 +97,13 @@ pub(crate) async fn import(kernel: &Kernel, call: ImportCall) -> Result<Reply, C
     let import = kernel.import(Cursor::new(export.0));
     let import = import.held().as_original();
     let imported = import.labels(labels.into_iter().chain([label])).await?;
+    tracing::info!(id = %move_id, attempt, step = "taken", "a tree moves");
     Ok(Reply::Imported(imported.pids))
 }
 
 /// Runs a copy that has become the tree.
 pub(crate) async fn resume(kernel: &Kernel, pids: Vec<Pid>) -> Result<Reply, CallError> {
+    tracing::info!(root = ?pids.first(), step = "resuming", "a tree moves");
     for pid in pids {
         if row_of(kernel, pid).await?.exit.is_some() {
             continue;
@@ -124,6 +126,15 @@ fn move_of(row: &ProcessRow) -> Option<(&str, u64)> {
     Some((id, attempt.parse().ok()?))
 }
 
+/// Whether a process without a parent is the root of a tree, and not of a copy that did not become one.
+/// `moves` has the attempt of each move that did.
+pub(crate) fn is_tree(row: &ProcessRow, moves: &BTreeMap<String, Option<u64>>) -> bool {
+    move_of(row).is_none_or(|(id, attempt)| match moves.get(id) {
+        Some(committed) => *committed == Some(attempt),
+        None => true,
+    })
+}
+
 /// Which processes of a shard run when it is opened: all but the copies that are not the tree.
 /// `moves` has the attempt of each move to this shard that is.
 pub(crate) fn recovery(moves: BTreeMap<String, Option<u64>>) -> Recovery {
@@ -135,10 +146,7 @@ pub(crate) fn recovery(moves: BTreeMap<String, Option<u64>>) -> Recovery {
     Recovery::decide(move |info: &ProcessInfo| {
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
         let row = &info.row;
-        let is_tree = move_of(row).is_none_or(|(id, attempt)| match moves.get(id) {
-            Some(committed) => *committed == Some(attempt),
-            None => true,
-        });
+        let is_tree = is_tree(row, &moves);
         let has_held_parent = row.parent.is_some_and(|parent| held.contains(&parent));
         if is_tree && !has_held_parent {
             return RecoveryAction::Resume;

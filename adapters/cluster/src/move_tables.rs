@@ -57,6 +57,16 @@ impl Tables {
         rows.first().map(tree_move).transpose()
     }
 
+    /// The move of a root of this cluster that was not refused, if there is one.
+    pub(crate) fn move_of_root(&self, root: Pid) -> Result<Option<TreeMove>, StoreError> {
+        let sql = "SELECT id, root, to_shard, attempt, state, old_pids, new_pids, why FROM {schema}.tree_move
+            WHERE root = $1 AND from_shard IS NOT NULL AND state <> 'refused'";
+        let rows = self
+            .0
+            .query("read a move", sql, parameters![root.0 as i64])?;
+        rows.first().map(tree_move).transpose()
+    }
+
     /// A move.
     pub(crate) fn tree_move(&self, id: &str) -> Result<Option<TreeMove>, StoreError> {
         let sql = "SELECT id, root, to_shard, attempt, state, old_pids, new_pids, why FROM {schema}.tree_move

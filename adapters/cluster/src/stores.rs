@@ -14,7 +14,7 @@ use dormouse_postgres::ShardId;
 
 use crate::call::{Blob, Call, Reply};
 use crate::cluster::Cluster;
-use crate::copies::{ImportCall, MAX_EXPORT_BYTES, export_tree, labels_to_keep, roots};
+use crate::copies::{ImportCall, MAX_EXPORT_BYTES, export_tree, is_tree, labels_to_keep, roots};
 use crate::database::on_database;
 use crate::error::ClusterError;
 use crate::move_tables::{MoveState, TreeMove};
@@ -105,7 +105,7 @@ impl Cluster {
     /// Moves the tree of a root to another shard, and returns a handle on the root there. All processes get new pids;
     /// calls and messages for the old ones follow them, for as long as the cluster exists. The tree
     /// goes on in one of both shards, whatever is lost in the middle: a table of the database says in which.
-    /// Called again for the same root, it waits for the same move, or returns where the tree went.
+    /// Called again for the same root, it waits for the same move, or moves the tree on from where it went.
     ///
     /// Everything in the shard of the tree rests meanwhile, for up to the drain deadline and the time of
     /// the export: calls that still run then are cut off, as when a node is lost. The other shard needs an owner.
@@ -120,25 +120,32 @@ impl Cluster {
     /// # Errors
     /// [`MoveError`].
     pub async fn move_tree(&self, root: Pid, to: ShardId) -> Result<ClusterProcess, MoveError> {
+        let mut root = root;
+        let known = loop {
+            let tables = self.tables();
+            match on_database(move || tables.move_of_root(root)).await? {
+                // It went somewhere earlier.
+                Some(done) if done.state == MoveState::Done => root = new_root(&done)?,
+                known => break known,
+            }
+        };
         let from = shard_of(root);
-        if from == to {
-            return Ok(self.process(root));
-        }
-        self.check_target(from, to).await?;
-        let (tables, id) = (self.tables(), random::id()?);
-        let asked = on_database(move || tables.ask_move(&id, root, Some(from), to)).await?;
-        let mut tree_move = asked.ok_or_else(|| no_row(root))?;
-        if tree_move.to != to {
-            // It went there earlier; the tree is moved on by its new pid.
-            return match tree_move.state {
-                MoveState::Done => {
-                    let root = new_root(&tree_move)?;
-                    Box::pin(self.move_tree(root, to)).await
-                }
-                _ => Err(MoveError::UnderWay { to: tree_move.to }),
-            };
-        }
-        let begun = Instant::now();
+        let tree_move = match known {
+            Some(known) if known.to != to => return Err(MoveError::UnderWay { to: known.to }),
+            Some(known) => known,
+            None if from == to => return Ok(self.process(root)),
+            None => {
+                self.check_target(from, to).await?;
+                let (tables, id) = (self.tables(), random::id()?);
+                let asked = on_database(move || tables.ask_move(&id, root, Some(from), to)).await?;
+                asked.ok_or_else(|| no_row(root))?
+            }
+        };
+        self.wait_for_move(tree_move).await
+    }
+
+    async fn wait_for_move(&self, mut tree_move: TreeMove) -> Result<ClusterProcess, MoveError> {
+        let (root, begun) = (tree_move.root, Instant::now());
         loop {
             match tree_move.state {
                 MoveState::Done => return Ok(self.process(new_root(&tree_move)?)),
@@ -312,7 +319,16 @@ impl Cluster {
                 brought.insert(Pid(pid), row.pid);
             }
         }
-        let gone = self.trees_elsewhere().await?;
+        let tables = self.tables();
+        let read = move || {
+            let (mut gone, mut moves) = (BTreeSet::new(), BTreeMap::new());
+            for status in tables.0.shards()? {
+                gone.extend(tables.moved_pids(status.shard)?.into_keys());
+                moves.extend(tables.moves_to(status.shard)?);
+            }
+            Ok((gone, moves))
+        };
+        let (gone, moves) = on_database(read).await?;
         let mut after = None;
         loop {
             let page = self.processes(after, 1000).await?;
@@ -322,7 +338,8 @@ impl Cluster {
             after = Some(last.row.pid);
             for info in page {
                 let pid = info.row.pid;
-                let is_tree = info.row.parent.is_none() && !gone.contains(&pid);
+                let is_here = info.row.parent.is_none() && !gone.contains(&pid);
+                let is_tree = is_here && is_tree(&info.row, &moves);
                 if !is_tree || brought.contains_key(&pid) {
                     continue;
                 }
@@ -341,21 +358,6 @@ impl Cluster {
                 brought.insert(pid, imported.process.pid());
             }
         }
-    }
-
-    /// The roots that have moved away.
-    async fn trees_elsewhere(&self) -> Result<BTreeSet<Pid>, MoveError> {
-        let tables = self.tables();
-        let read = move || {
-            let shards = tables.0.shards()?.into_iter();
-            let moved = shards.map(|status| tables.moved_pids(status.shard));
-            moved.collect::<Result<Vec<_>, _>>()
-        };
-        let moved = on_database(read).await?;
-        Ok(moved
-            .into_iter()
-            .flat_map(|moved| moved.into_keys())
-            .collect())
     }
 }
 
