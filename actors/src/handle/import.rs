@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use super::kernel::Kernel;
 use super::process::Process;
 use crate::error::{KernelError, StoreFailure};
-use crate::import;
+use crate::import::{self, Numbering};
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{BranchRequest, Launch};
 
@@ -31,6 +31,7 @@ pub struct Import<R> {
     launch: Launch,
     effects: Option<EffectPolicy>,
     labels: Vec<Label>,
+    numbering: Numbering,
 }
 
 /// The result of an import.
@@ -79,6 +80,7 @@ impl Kernel {
             launch: Launch::Run,
             effects: None,
             labels: Vec::new(),
+            numbering: Numbering::Foreign,
         }
     }
 }
@@ -103,6 +105,14 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
         self
     }
 
+    /// The exporting kernel is a [peer](super::KernelBuilder::peers), and no pid is in its range and in
+    /// that of this kernel: outside of the tree a pid names the same process for the imported processes
+    /// as for all others, so that they can go on to write to those that they know.
+    pub fn from_peer(mut self) -> Self {
+        self.numbering = Numbering::Peer;
+        self
+    }
+
     /// Gives the tree labels, in the commit that creates it. An export has none.
     pub fn labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
         self.labels.extend(labels);
@@ -124,6 +134,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             launch,
             effects,
             labels,
+            numbering,
         } = self;
         let labels = labels_of_tree(labels)?;
         if !kernel.context.has_store {
@@ -143,7 +154,8 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             };
             let (returned_file, checked) = tokio::task::spawn_blocking(store_contents).await??;
             file = returned_file;
-            let mut processes = import::processes(&kernel.context, &checked, start_mode, effects);
+            let mut processes =
+                import::processes(&kernel.context, &checked, (start_mode, numbering), effects);
             if let Some(root) = processes.first_mut() {
                 root.row.labels = labels.clone();
             }

@@ -33,6 +33,8 @@ pub(crate) struct ImportCall {
     pub(crate) attempt: u64,
     /// The labels of the tree.
     pub(crate) labels: Vec<Label>,
+    /// Whether it comes from another shard, and not from another store.
+    pub(crate) is_from_shard: bool,
     pub(crate) export: Blob,
 }
 
@@ -84,6 +86,7 @@ pub(crate) async fn import(kernel: &Kernel, call: ImportCall) -> Result<Reply, C
         move_id,
         attempt,
         labels,
+        is_from_shard,
         export,
     } = call;
     for row in roots(kernel).await? {
@@ -95,6 +98,10 @@ pub(crate) async fn import(kernel: &Kernel, call: ImportCall) -> Result<Reply, C
     let label = Label::new(MOVE_LABEL, &format!("{move_id}.{attempt}"));
     let label = label.map_err(KernelError::from)?;
     let import = kernel.import(Cursor::new(export.0));
+    let import = match is_from_shard {
+        true => import.from_peer(),
+        false => import,
+    };
     let import = import.held().as_original();
     let imported = import.labels(labels.into_iter().chain([label])).await?;
     tracing::info!(id = %move_id, attempt, step = "taken", "a tree moves");

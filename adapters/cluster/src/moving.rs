@@ -166,6 +166,7 @@ impl Node {
             move_id: tree_move.id.clone(),
             attempt,
             labels: copies::labels_to_keep(&row),
+            is_from_shard: true,
             export: Blob(export),
         };
         let pids = self.import_at(tree_move.to, call).await?;

@@ -113,9 +113,10 @@ impl Cluster {
     ///
     /// The tree keeps its conversations, descriptors, effects, temporary files, labels, what is stopped,
     /// and names that are free in the other shard. It does not keep its checkpoints, and the positions of its past
-    /// stay with the old pids. Its processes know each other by their old pids. A message to another
-    /// tree that was under way may arrive twice, since its sender has another pid now, and pids of other
-    /// trees that its processes know name nobody where the shard cannot tell them apart.
+    /// stay with the old pids. Its processes know each other by their old pids, and other trees by the
+    /// pids that these have. A message to another tree that was under way may arrive twice, since its
+    /// sender has another pid now; and a process of the shard that the tree has left, which writes to an old
+    /// pid, is told that this process has ended.
     ///
     /// # Errors
     /// [`MoveError`].
@@ -275,6 +276,7 @@ impl Cluster {
                     move_id: id.clone(),
                     attempt,
                     labels: labels.clone(),
+                    is_from_shard: false,
                     export: Blob(export.clone()),
                 }));
                 let new = match self.caller().call(to, call).await {
