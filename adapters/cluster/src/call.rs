@@ -243,7 +243,7 @@ impl Call {
     }
 
     /// The same call for the process where it has gone.
-    pub(crate) fn to_moved(mut self, to: Pid) -> Self {
+    pub(crate) fn readdressed(mut self, to: Pid) -> Self {
         match &mut self {
             Self::Input { pid, .. }
             | Self::Wait { pid }

@@ -97,7 +97,7 @@ impl Caller {
                 }
                 CallError::WrongToken => return Err(self.wrong_token(shard)),
                 CallError::Moved { to } => {
-                    (shard, call) = (shard_of(*to), call.to_moved(*to));
+                    (shard, call) = (shard_of(*to), call.readdressed(*to));
                     continue;
                 }
                 CallError::NotOwner(_) => {}

@@ -154,7 +154,9 @@ impl Node {
         let answer = loop {
             match self.caller.attempt(shard, call.clone()).await {
                 Ok(Reply::Answer(answer)) => break answer,
-                Err(CallError::Moved { to }) => (shard, call) = (shard_of(to), call.to_moved(to)),
+                Err(CallError::Moved { to }) => {
+                    (shard, call) = (shard_of(to), call.readdressed(to))
+                }
                 // It stays there, and is read again.
                 Ok(_) | Err(_) => return,
             }

@@ -15,8 +15,9 @@
 //! another attempt. If it dies after 4, the next owner begins with 5. A copy whose attempt was not
 //! committed never runs. So at each moment one of both trees is the one that goes on.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dormouse::id::Pid;
 use dormouse::{Kernel, KernelError, Recovery};
@@ -32,6 +33,9 @@ use crate::shards::Shard;
 
 /// How often a node looks for moves.
 const EVERY: Duration = Duration::from_millis(500);
+
+/// How long a tree is left where it is after an attempt that failed: each brings a shard to rest.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// How long the other shard may take to be reached, before the shard of the tree is opened again.
 const TARGET_LIMIT: Duration = Duration::from_secs(20);
@@ -67,8 +71,10 @@ impl From<dormouse::ports::StoreError> for AttemptError {
 impl Node {
     /// Moves trees of the shards of this node, one at a time, until it leaves.
     pub(crate) async fn move_trees(self: Arc<Self>) {
+        let mut failed: HashMap<String, Instant> = HashMap::new();
         while self.phase() == Phase::Running {
             tokio::time::sleep(EVERY).await;
+            failed.retain(|_, at| at.elapsed() < RETRY_AFTER);
             let held = self.caller.held.all();
             let open = held.iter().filter(|(_, it)| it.state == ShardState::Open);
             let open: Vec<ShardId> = open.map(|(shard, _)| *shard).collect();
@@ -82,6 +88,9 @@ impl Node {
             };
             for (from, tree_move) in moves {
                 let id = tree_move.id.clone();
+                if failed.contains_key(&id) {
+                    continue;
+                }
                 let result = match tree_move.state {
                     MoveState::Wanted => self.move_tree(from, tree_move).await,
                     MoveState::Moved => self.finish_move(&tree_move).await,
@@ -91,6 +100,7 @@ impl Node {
                     Ok(()) => {}
                     Err(AttemptError::Later(why)) => {
                         tracing::warn!(%id, %why, "a tree has not moved yet");
+                        failed.insert(id, Instant::now());
                     }
                     Err(AttemptError::Never(why)) => {
                         tracing::warn!(%id, %why, "a tree does not move");

@@ -56,14 +56,12 @@ fn anna() -> Label {
 
 /// Imports a store by a call that is cut off at more and more places.
 async fn import_in_pieces(cluster: &Cluster, source: &Kernel) -> BTreeMap<Pid, Pid> {
-    let mut cut_off = 0;
-    for millis in (10..).step_by(30) {
+    for (cut_off, millis) in (10..).step_by(30).enumerate() {
         let import = cluster.import_store("team", source);
         if let Ok(imported) = tokio::time::timeout(Duration::from_millis(millis), import).await {
             eprintln!("the import was cut off {cut_off} times");
             return imported.unwrap().pids;
         }
-        cut_off += 1;
     }
     unreachable!("there is time for all of it");
 }
