@@ -101,7 +101,7 @@ pub use dormouse_content as content;
 #[doc(inline)]
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, ReachedLimit};
-pub use dormouse_kernel::labels::LabelStatus;
+pub use dormouse_kernel::labels::{LabelStatus, check_label_budget};
 pub use dormouse_kernel::process::{AnswerError, Question, Verdict};
 pub use dormouse_kernel::race::{Judgement, RacePolicy};
 pub use dormouse_macros::tool;
@@ -118,6 +118,11 @@ pub mod export {
     pub use dormouse_actors::{ExportSummary, read_export, scan_export};
     pub use dormouse_kernel::export::{ExportError, ExportVisitor, Manifest, MaskTarget, Redact};
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
+}
+/// Limits of servers of models, for programs that share them with others.
+pub mod permits {
+    pub use dormouse_actors::{ModelServer, ServerDemand};
+    pub use dormouse_kernel::permits::{PermitDemand, PermitShare, PermitTicket, TokenShare};
 }
 #[doc(inline)]
 pub use dormouse_kernel::{inventory, program, retention, schedule};

@@ -250,13 +250,23 @@ impl ExportRequest {
             at_ms: self.cut.at_ms,
             scope: self.scope,
             exported_pid: first.local_id(),
-            last_pid: self.last_pid,
+            last_pid: self.last_known_pid(),
             redaction: if self.redact.is_some() {
                 Redaction::Redacted
             } else {
                 Redaction::Whole
             },
         }
+    }
+
+    /// The highest number that the processes can know: one of this store, or of a store that numbers
+    /// higher and from which they were imported.
+    fn last_known_pid(&self) -> Pid {
+        let known = self.rows().flat_map(|row| {
+            let import = row.branched_from.and_then(|origin| origin.import);
+            [Some(row.local_id()), import.map(|import| import.last_pid)]
+        });
+        known.flatten().fold(self.last_pid, Pid::max)
     }
 
     /// The state of a process at the cut. Its tools may be missing in this kernel.

@@ -15,7 +15,8 @@ use dormouse_kernel::export::{Birth, Checker, ExportError, ExportVisitor, Keep, 
 use dormouse_kernel::process::{StartMode, State, with_effect_policy};
 use dormouse_kernel::program::Program;
 use dormouse_proto::effect::EffectPolicy;
-use dormouse_proto::id::ContentHash;
+use dormouse_proto::id::{ContentHash, Pid};
+use dormouse_proto::process::BranchOrigin;
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::temp_file::TempFileRecord;
 use tokio::sync::oneshot;
@@ -198,11 +199,31 @@ pub(crate) fn store_contents(
     Ok(())
 }
 
+/// How the pids of the exporting kernel and those of this one go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbering {
+    /// A pid can be that of a process here and of another one there.
+    Foreign,
+    /// No pid is in both.
+    Peer,
+}
+
+/// The process that a birth continues. To a peer only those ids are foreign that were so before.
+fn origin(birth: Birth<'_>, numbering: Numbering) -> BranchOrigin {
+    let mut origin = birth.restored();
+    if let (Numbering::Peer, Some(import)) = (numbering, &mut origin.import) {
+        let before = birth.member().row.branched_from;
+        let before = before.and_then(|origin| origin.import);
+        import.last_pid = before.map_or(Pid(0), |import| import.last_pid);
+    }
+    origin
+}
+
 /// Builds the processes to create from an export. The contents of the export must be durable.
 pub(crate) fn processes(
     context: &KernelContext,
     export: &CheckedExport,
-    start_mode: StartMode,
+    (start_mode, numbering): (StartMode, Numbering),
     effects: Option<EffectPolicy>,
 ) -> Vec<RestoredProcess> {
     let process = |(birth, program): (Birth<'_>, &Program)| {
@@ -210,7 +231,7 @@ pub(crate) fn processes(
         let image = Box::new(with_effect_policy(image, effects));
         RestoredProcess {
             row: birth.row(),
-            branched_from: birth.restored(),
+            branched_from: origin(birth, numbering),
             program: program.clone(),
             image,
         }

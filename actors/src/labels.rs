@@ -4,7 +4,7 @@
 //! A process actor looks at the labels of its tree before each decision, and counts what a decision
 //! used at once. The checkpoint actor writes the records in the commit of the facts.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_kernel::labels::{ExhaustedLabel, LabelBook, LabelChange, LabelDraft, LabelStatus};
 use dormouse_proto::label::{Label, LabelRecord};
@@ -12,11 +12,15 @@ use dormouse_proto::model::Usage;
 use dormouse_proto::record::codec;
 
 use crate::clock::now_ms;
-use crate::ports::{Store, StoreError, WriteOp};
+use crate::ports::{LabelSlices, Store, StoreError, WriteOp};
 
 /// The labels of one kernel. The lock is held for one operation only.
-#[derive(Debug, Default)]
-pub(crate) struct Labels(Mutex<LabelBook>);
+#[derive(Default)]
+pub(crate) struct Labels {
+    book: Mutex<LabelBook>,
+    /// What this kernel may use of each budget, if it shares them with other kernels.
+    slices: Option<Arc<dyn LabelSlices>>,
+}
 
 impl Labels {
     /// The labels that a store has.
@@ -24,7 +28,15 @@ impl Labels {
     /// # Errors
     /// Those of [`Store::labels`]; [`StoreError::Damaged`] for a record that does not decode.
     pub(crate) fn read(store: &dyn Store) -> Result<Self, StoreError> {
-        Ok(Self(Mutex::new(LabelBook::new(read_records(store)?))))
+        Ok(Self {
+            book: Mutex::new(LabelBook::new(read_records(store)?)),
+            slices: None,
+        })
+    }
+
+    /// The labels of a kernel that shares their budgets with others, if it has slices.
+    pub(crate) fn with_slices(self, slices: Option<Arc<dyn LabelSlices>>) -> Self {
+        Self { slices, ..self }
     }
 
     /// Reads the records again after a commit that failed and may have been done. If that fails too,
@@ -36,14 +48,22 @@ impl Labels {
     }
 
     fn lock(&self) -> MutexGuard<'_, LabelBook> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The label among these whose budget is used up.
     pub(crate) fn exhausted(&self, labels: &[Label]) -> Option<ExhaustedLabel> {
-        match labels {
-            [] => None,
-            labels => self.lock().exhausted(labels, now_ms()),
+        if labels.is_empty() {
+            return None;
+        }
+        let book = self.lock();
+        match &self.slices {
+            None => book.exhausted(labels, now_ms()),
+            Some(slices) => {
+                let slice_of =
+                    |label: &Label, until_ms, used: &Usage| slices.slice(label, until_ms, used);
+                book.exhausted_in_slices(labels, now_ms(), &slice_of)
+            }
         }
     }
 

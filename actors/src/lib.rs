@@ -51,7 +51,7 @@ pub use export::ExportSummary;
 pub use held_call::HeldCall;
 pub use import::{read_export, scan_export};
 pub use ownership::CloseReason;
-pub use permits::ModelPermits;
+pub use permits::{ModelPermits, ModelServer, ServerDemand};
 pub use process_status::ProcessStatus;
 pub use recovery::LoadError;
 pub use server_questions::{ServerQuestion, ServerQuestionError, WantedAnswer};

@@ -10,6 +10,9 @@
 //! Kernels that share permits share their queues: a tree is known by its root, so that trees of all of
 //! them take turns, if no two of these kernels have a pid in common.
 //!
+//! Several programs can share the limits of a server: each has a share, which somebody sets who knows
+//! what all of them use ([`ModelPermits::in_shares`]).
+//!
 //! Permits limit calls and nothing else: a process that waits for one receives messages and signals
 //! as usual.
 
@@ -17,9 +20,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dormouse_kernel::permits::{PermitTicket, Permits, Requester, TokenDemand};
+use dormouse_kernel::permits::{
+    PermitDemand, PermitShare, PermitTicket, Permits, Requester, TokenDemand,
+};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -31,15 +36,40 @@ pub(crate) struct CallLimits {
     pub(crate) by_provider: BTreeMap<String, usize>,
 }
 
-/// A provider, with the base URL and the variable of the key if a program names others than the
-/// provider's own.
-type Server = (String, Option<String>, Option<String>);
+/// A server that model calls go to: a provider, with the base URL and the variable of the key if a
+/// program names others than the provider's own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelServer {
+    /// The word in `[model] provider = "…"`.
+    pub provider: String,
+    /// The base URL.
+    pub base_url: Option<String>,
+    /// The environment variable that has the key.
+    pub api_key_env: Option<String>,
+}
+
+/// What the calls of this program to one server use of its limits, and could use.
+#[derive(Clone, Debug)]
+pub struct ServerDemand {
+    /// The server.
+    pub server: ModelServer,
+    /// How many calls may run at a time, in all programs that share the limit.
+    pub limit: usize,
+    /// What is used, and wanted.
+    pub demand: PermitDemand,
+    /// What this program may use now.
+    pub share: PermitShare,
+}
 
 /// The permits for model calls: a queue for each server of each provider. Several kernels of one
 /// program can share them ([`KernelBuilder::model_permits`](crate::handle::KernelBuilder::model_permits)).
 pub struct ModelPermits {
     limits: CallLimits,
-    queues: Mutex<BTreeMap<Server, Arc<PermitQueue>>>,
+    queues: Mutex<BTreeMap<ModelServer, Arc<PermitQueue>>>,
+    /// What a queue begins with.
+    first_share: PermitShare,
+    /// Wakes when a call waits that came to a queue with a share.
+    waiting: Arc<Notify>,
 }
 
 impl ModelPermits {
@@ -60,11 +90,64 @@ impl ModelPermits {
         })
     }
 
+    /// Permits of a program that shares the limits of servers with others: each server begins with
+    /// this share, and keeps the one that [`set_share`](Self::set_share) sets last.
+    #[must_use]
+    pub fn in_shares(self, first: PermitShare) -> Self {
+        Self {
+            first_share: first,
+            ..self
+        }
+    }
+
     pub(crate) fn with_limits(limits: CallLimits) -> Self {
         Self {
             limits,
             queues: Mutex::default(),
+            first_share: PermitShare::default(),
+            waiting: Arc::default(),
         }
+    }
+
+    /// What this program may use of the limits of a server from now on. Permits that are granted stay:
+    /// see [`demands`](Self::demands) for what they are.
+    pub fn set_share(&self, server: &ModelServer, share: PermitShare) {
+        let queue = self.queues().get(server).cloned();
+        if let Some(queue) = queue {
+            queue.change_and_grant(|state| state.permits.set_share(share));
+        }
+    }
+
+    /// What calls use and want, of each server that there was a call to. The share that is returned is
+    /// in force: what is used grows no more than up to it.
+    #[must_use]
+    pub fn demands(&self) -> Vec<ServerDemand> {
+        let queues = self.queues().clone().into_iter();
+        let demand = |(server, queue): (ModelServer, Arc<PermitQueue>)| {
+            let now = queue.now_ms();
+            let state = queue.lock();
+            ServerDemand {
+                limit: self.limit(&server.provider),
+                demand: state.permits.demand(now),
+                share: state.permits.share(),
+                server,
+            }
+        };
+        queues.map(demand).collect()
+    }
+
+    /// Resolves when a call waits that came since the last time, at a server with a share.
+    pub async fn waiting(&self) {
+        self.waiting.notified().await;
+    }
+
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<ModelServer, Arc<PermitQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn limit(&self, provider: &str) -> usize {
+        let limit = self.limits.by_provider.get(provider).copied();
+        limit.unwrap_or(self.limits.default)
     }
 
     /// The queue of a server. O(log n) in the number of servers.
@@ -74,22 +157,18 @@ impl ModelPermits {
         base_url: Option<&str>,
         api_key_env: Option<&str>,
     ) -> Arc<PermitQueue> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let limit = || {
-            self.limits
-                .by_provider
-                .get(provider)
-                .copied()
-                .unwrap_or(self.limits.default)
+        let server = ModelServer {
+            provider: provider.to_owned(),
+            base_url: base_url.map(str::to_owned),
+            api_key_env: api_key_env.map(str::to_owned),
         };
-        queues
-            .entry((
-                provider.to_owned(),
-                base_url.map(str::to_owned),
-                api_key_env.map(str::to_owned),
-            ))
-            .or_insert_with(|| Arc::new(PermitQueue::new(limit())))
-            .clone()
+        let new_queue = || {
+            let queue = PermitQueue::new(self.limit(provider), self.waiting.clone());
+            queue.lock().permits.set_share(self.first_share);
+            Arc::new(queue)
+        };
+        let mut queues = self.queues();
+        queues.entry(server).or_insert_with(new_queue).clone()
     }
 }
 
@@ -98,6 +177,8 @@ pub(crate) struct PermitQueue {
     /// The origin of its millisecond timestamps.
     start: Instant,
     state: Mutex<QueueState>,
+    /// Told when a call waits, if the queue has a share.
+    waiting: Arc<Notify>,
 }
 
 struct QueueState {
@@ -127,7 +208,7 @@ impl Permit {
 }
 
 impl PermitQueue {
-    fn new(limit: usize) -> Self {
+    fn new(limit: usize, waiting: Arc<Notify>) -> Self {
         let state = QueueState {
             permits: Permits::new(limit),
             grant_senders: BTreeMap::new(),
@@ -136,6 +217,7 @@ impl PermitQueue {
         Self {
             start: Instant::now(),
             state: Mutex::new(state),
+            waiting,
         }
     }
 
@@ -196,6 +278,10 @@ impl PermitQueue {
             .filter_map(|ticket| state.grant_senders.remove(ticket))
             .collect();
         self.set_timer(&mut state, now);
+        let is_shared = state.permits.share() != PermitShare::default();
+        if is_shared && state.permits.waiting() > 0 {
+            self.waiting.notify_one();
+        }
         drop(state);
         // If a task stopped waiting in the meantime, dropping its ticket returns the permit.
         for grant_sender in taken_senders {
@@ -274,7 +360,7 @@ mod tests {
     }
 
     fn queue(limit: usize) -> Arc<PermitQueue> {
-        Arc::new(PermitQueue::new(limit))
+        Arc::new(PermitQueue::new(limit, Arc::default()))
     }
 
     fn counts(queue: &PermitQueue) -> (usize, usize, usize) {

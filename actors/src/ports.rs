@@ -4,6 +4,7 @@
 pub mod garbage_collection;
 pub mod history;
 pub mod host;
+mod label_slices;
 mod lease;
 pub mod model;
 mod peers;
@@ -21,6 +22,7 @@ pub use garbage_collection::{
 };
 pub use history::{CommittedFacts, History, LostHistory};
 pub use host::{Host, HostError, NoHost, ServerChild};
+pub use label_slices::{LabelSlice, LabelSlices};
 pub use lease::Lease;
 pub use model::{Model, Provider, ProviderRequest};
 pub use peers::{PeerError, Peers};

@@ -324,7 +324,8 @@ pub struct ImportSource {
     /// process.
     pub export: Option<ExportId>,
     /// Highest pid of that store. A pid up to this one that belongs to no process of the tree
-    /// refers to a process of that store, never to a process of this store.
+    /// refers to a process of that store, never to a process of this store. 0 if that store has no
+    /// pid in common with this one.
     pub last_pid: Pid,
 }
 

@@ -128,4 +128,15 @@ async fn a_tree_of_higher_pids_lives_on_in_a_kernel_of_lower_ones() {
         };
         assert_eq!(!answer.is_error, is_known, "{to}: {}", answer.text);
     }
+
+    // It can go on from there to a third kernel, and back to where it came from.
+    for range in [range(4), range(9)] {
+        let export = kernel.export(process.pid(), Scope::Tree);
+        let (file, _) = within(export.write(Vec::new())).await.unwrap();
+        let next = open(&Arc::new(MemoryStore::new()), range.clone()).await;
+        let import = next.unwrap().import(Cursor::new(file)).from_peer();
+        let imported = within(import.into_future()).await.unwrap().process;
+        assert!(range.contains(&imported.pid()));
+        turn(&imported, "fork").await;
+    }
 }

@@ -27,7 +27,9 @@ use crate::environment;
 use crate::error::{KernelError, NameError};
 use crate::ownership::{self, Ownership};
 use crate::permits::{CallLimits, ModelPermits};
-use crate::ports::{Host, Lease, Model, NoHost, Peers, Provider, Store, Tool, ToolServers};
+use crate::ports::{
+    Host, LabelSlices, Lease, Model, NoHost, Peers, Provider, Store, Tool, ToolServers,
+};
 use crate::read_pool::ReadPool;
 use crate::server_questions::{AnsweringClient, ServerQuestions};
 use crate::store_handle::{StoreHandle, StoreSlot};
@@ -49,6 +51,7 @@ pub struct KernelBuilder {
     servers: Option<Arc<dyn ToolServers>>,
     host: Arc<dyn Host>,
     peers: Option<Arc<dyn Peers>>,
+    label_slices: Option<Arc<dyn LabelSlices>>,
     prices: BTreeMap<String, Price>,
     lease: Option<Arc<dyn Lease>>,
     model_calls: CallLimits,
@@ -84,6 +87,7 @@ impl Default for KernelBuilder {
             servers: None,
             host: Arc::new(NoHost),
             peers: None,
+            label_slices: None,
             prices: BTreeMap::new(),
             lease: None,
             model_calls: CallLimits {
@@ -206,6 +210,14 @@ impl KernelBuilder {
     /// ([`Kernel::deliver`](super::Kernel::deliver)). Names, lists and signals are those of one kernel.
     pub fn peers(mut self, peers: impl Peers) -> Self {
         self.peers = Some(Arc::new(peers));
+        self
+    }
+
+    /// Slices of the budgets of labels, for a kernel that shares these budgets with others
+    /// ([`Kernel::set_label_budget`](super::Kernel::set_label_budget)): its trees begin nothing for a
+    /// label whose slice they have used up.
+    pub fn label_slices(mut self, slices: impl LabelSlices) -> Self {
+        self.label_slices = Some(Arc::new(slices));
         self
     }
 
@@ -345,7 +357,7 @@ impl KernelBuilder {
             losses,
             acknowledged_losses,
         } = self.claim_store().await?;
-        let labels = Arc::new(labels);
+        let labels = Arc::new(labels.with_slices(self.label_slices));
         let ownership = Arc::new(Ownership::new(self.lease));
         let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, handle) = match claimed {

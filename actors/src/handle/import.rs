@@ -6,13 +6,14 @@ use std::io::{Read, Seek};
 use dormouse_kernel::process::StartMode;
 use dormouse_proto::effect::EffectPolicy;
 use dormouse_proto::id::Pid;
+use dormouse_proto::label::{Label, labels_of_tree};
 use dormouse_proto::process::ExportId;
 use futures_util::future::BoxFuture;
 
 use super::kernel::Kernel;
 use super::process::Process;
 use crate::error::{KernelError, StoreFailure};
-use crate::import;
+use crate::import::{self, Numbering};
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{BranchRequest, Launch};
 
@@ -29,6 +30,8 @@ pub struct Import<R> {
     start_mode: StartMode,
     launch: Launch,
     effects: Option<EffectPolicy>,
+    labels: Vec<Label>,
+    numbering: Numbering,
 }
 
 /// The result of an import.
@@ -67,8 +70,8 @@ impl Kernel {
     /// [`ExportFailure::File`](crate::ExportFailure::File) if it cannot be read;
     /// [`StoreFailure::Load`](crate::StoreFailure::Load) if a program needs a tool or a price that
     /// this kernel lacks; [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). After an error, no process
-    /// was created.
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable); [`KernelError::Label`] for
+    /// [labels](Import::labels) that no tree can have. After an error, no process was created.
     pub fn import<R: Read + Seek + Send + 'static>(&self, file: R) -> Import<R> {
         Import {
             kernel: self.clone(),
@@ -76,6 +79,8 @@ impl Kernel {
             start_mode: StartMode::Running,
             launch: Launch::Run,
             effects: None,
+            labels: Vec::new(),
+            numbering: Numbering::Foreign,
         }
     }
 }
@@ -94,6 +99,26 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
         self
     }
 
+    /// The processes that were stopped stay stopped, and the others run: for a tree that moves here.
+    pub fn as_original(mut self) -> Self {
+        self.start_mode = StartMode::AsOriginal;
+        self
+    }
+
+    /// The exporting kernel is a [peer](super::KernelBuilder::peers), and no pid is in its range and in
+    /// that of this kernel: outside of the tree a pid names the same process for the imported processes
+    /// as for all others, so that they can go on to write to those that they know.
+    pub fn from_peer(mut self) -> Self {
+        self.numbering = Numbering::Peer;
+        self
+    }
+
+    /// Gives the tree labels, in the commit that creates it. An export has none.
+    pub fn labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
+        self.labels.extend(labels);
+        self
+    }
+
     /// Names what happens to calls that repeat what the exported processes did beyond the position
     /// of the export, as [`Branch::effects`](super::Branch::effects) does.
     pub fn effects(mut self, policy: EffectPolicy) -> Self {
@@ -108,7 +133,10 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             start_mode,
             launch,
             effects,
+            labels,
+            numbering,
         } = self;
+        let labels = labels_of_tree(labels)?;
         if !kernel.context.has_store {
             return Err(StoreFailure::NoStore.into());
         }
@@ -126,7 +154,11 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             };
             let (returned_file, checked) = tokio::task::spawn_blocking(store_contents).await??;
             file = returned_file;
-            let processes = import::processes(&kernel.context, &checked, start_mode, effects);
+            let mut processes =
+                import::processes(&kernel.context, &checked, (start_mode, numbering), effects);
+            if let Some(root) = processes.first_mut() {
+                root.row.labels = labels.clone();
+            }
             let temp_files = import::temp_files(&kernel.context, &checked);
             let exported_pids: Vec<Pid> = processes.iter().map(|process| process.row.pid).collect();
             let request = |reply| BranchRequest {

@@ -49,6 +49,15 @@ impl Kernel {
         self.context.labels.statuses()
     }
 
+    /// Says that the [slices](super::KernelBuilder::label_slices) of this kernel have changed: trees
+    /// that can begin something again go on.
+    ///
+    /// # Errors
+    /// [`KernelError::Closed`].
+    pub fn label_slices_changed(&self) -> Result<(), KernelError> {
+        self.cast(WakeMessage::LabelChanged)
+    }
+
     async fn change_label_budget(
         &self,
         label: Label,

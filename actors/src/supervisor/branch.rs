@@ -258,10 +258,11 @@ impl Supervisor {
             let pid = self.table.pids.assign()?;
             new_pids.insert(row.pid, pid);
             let parent = row.parent.and_then(|parent| new_pids.get(&parent).copied());
-            // The root of a branch may have been a child. An import has no labels of this store.
+            // The root of a branch may have been a child. An import has the labels that it was given.
             let labels = match parent {
-                None if !branched_from.is_imported() => self.table.labels(row.pid),
-                _ => Arc::default(),
+                None if branched_from.is_imported() => row.labels,
+                None => self.table.labels(row.pid),
+                Some(_) => Arc::default(),
             };
             let name = row
                 .name

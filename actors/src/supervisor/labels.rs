@@ -5,10 +5,10 @@
 //! them when the next period begins or the budget is raised. All of this follows from the records of
 //! the labels and the clock: after a restart, a process is told when it is loaded.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dormouse_kernel::labels::ExhaustedLabel;
+use dormouse_kernel::labels::{BudgetRest, ExhaustedLabel};
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::Pid;
 use tokio::task::JoinHandle;
@@ -22,7 +22,8 @@ use crate::event::Event;
 /// The processes that labels hold up.
 #[derive(Default)]
 pub(super) struct HeldByLabels {
-    pids: BTreeSet<Pid>,
+    /// Each with whether the budget was used up when that was last looked at: only that is an event.
+    pids: BTreeMap<Pid, BudgetRest>,
     /// The time for which a timer runs, and its task.
     timer: Option<(u64, JoinHandle<()>)>,
 }
@@ -48,8 +49,10 @@ impl Supervisor {
             label,
             reached,
             until_ms,
+            rest,
         } = exhausted;
-        if self.held_by_labels.pids.insert(pid) {
+        let before = self.held_by_labels.pids.insert(pid, rest);
+        if rest == BudgetRest::UsedUp && before != Some(rest) {
             self.context.publish(Event::LabelReached {
                 pid,
                 label,
@@ -66,11 +69,13 @@ impl Supervisor {
     /// of the others.
     pub(super) fn release_from_labels(&mut self) {
         let mut next_ms = None;
-        for pid in self.held_by_labels.pids.clone() {
+        let held: Vec<Pid> = self.held_by_labels.pids.keys().copied().collect();
+        for pid in held {
             match self.exhausted_label(pid) {
                 Some(exhausted) => {
                     let earliest = next_ms.unwrap_or(u64::MAX);
                     next_ms = Some(exhausted.until_ms.min(earliest));
+                    self.hold_by_label(pid, exhausted);
                 }
                 None => self.release_from_label(pid),
             }

@@ -9,12 +9,15 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dormouse::checkpoint::{Checkpoint, Scope};
 use dormouse::id::{CheckpointId, FactNumber, Pid};
+use dormouse::mail::PeerMessage;
 use dormouse::ports::StoreError;
 use dormouse::process::{Exit, ProcessRow};
+use dormouse::record::codec;
 use dormouse::user_input::{InputPart, UserInput};
 use dormouse::{LogLine, ProcessView};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::copies::ImportCall;
 use crate::error::{ClusterError, Refusal};
 
 /// How long a node lets a remote caller wait for the end of a process before it is asked again. A
@@ -65,6 +68,16 @@ pub(crate) enum Call {
     /// A message of a process of another shard: an encoded `PeerMessage`.
     Deliver {
         message: Blob,
+    },
+    /// Makes a copy of a tree, held.
+    Import(Box<ImportCall>),
+    /// Runs a copy that has become the tree.
+    ResumeCopy {
+        pids: Vec<Pid>,
+    },
+    /// The export of a tree.
+    Export {
+        pid: Pid,
     },
 }
 
@@ -204,6 +217,9 @@ pub(crate) enum Reply {
     Processes(Vec<ClusterProcessInfo>),
     /// An encoded `Answer`.
     Answer(Blob),
+    /// The old and the new pid of each process.
+    Imported(Vec<(Pid, Pid)>),
+    Export(Blob),
 }
 
 /// Why a call has no reply.
@@ -219,6 +235,9 @@ pub(crate) enum CallError {
     /// An earlier attempt may have been done, and nothing shows whether it was.
     #[error("{0}")]
     Unknown(String),
+    /// The process has moved to another shard. Nothing was done.
+    #[error("the process has moved, and is process {to} now")]
+    Moved { to: Pid },
     /// It was refused. Nothing was done.
     #[error("{message}")]
     Refused { kind: Refusal, message: String },
@@ -242,6 +261,9 @@ impl Call {
             | Self::Log { .. }
             | Self::Processes { .. } => "listing",
             Self::Deliver { .. } => "message",
+            Self::Import(_) => "import",
+            Self::ResumeCopy { .. } => "resumption",
+            Self::Export { .. } => "export",
         }
     }
 
@@ -250,7 +272,7 @@ impl Call {
     pub(crate) fn may_be_repeated(&self) -> bool {
         match self {
             Self::Signal { signal, .. } => *signal != Signal::Interrupt,
-            Self::Checkpoint { .. } | Self::Branch { .. } => false,
+            Self::Checkpoint { .. } | Self::Branch { .. } | Self::Import(_) => false,
             Self::Start(_)
             | Self::Input { .. }
             | Self::Wait { .. }
@@ -258,8 +280,53 @@ impl Call {
             | Self::Inspect { .. }
             | Self::Log { .. }
             | Self::Processes { .. }
+            | Self::ResumeCopy { .. }
+            | Self::Export { .. }
             | Self::Deliver { .. } => true,
         }
+    }
+
+    /// The process that is asked, if it is one, and may have moved.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        match self {
+            Self::Input { pid, .. }
+            | Self::Wait { pid }
+            | Self::Signal { pid, .. }
+            | Self::Checkpoint { pid, .. }
+            | Self::Branch { pid, .. }
+            | Self::Info { pid }
+            | Self::Export { pid } => Some(*pid),
+            Self::Deliver { message } => {
+                let message: Option<PeerMessage> = codec::decode(&message.0).ok();
+                message.map(|message| message.to)
+            }
+            Self::Start(_) | Self::Processes { .. } | Self::Import(_) | Self::ResumeCopy { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The same call for the process where it has gone.
+    pub(crate) fn readdressed(mut self, to: Pid) -> Self {
+        match &mut self {
+            Self::Input { pid, .. }
+            | Self::Wait { pid }
+            | Self::Signal { pid, .. }
+            | Self::Checkpoint { pid, .. }
+            | Self::Branch { pid, .. }
+            | Self::Info { pid }
+            | Self::Export { pid } => *pid = to,
+            Self::Deliver { message } => {
+                let moved = codec::decode(&message.0)
+                    .and_then(|message| codec::encode(&PeerMessage { to, ..message }));
+                if let Ok(moved) = moved {
+                    *message = Blob(moved.into());
+                }
+            }
+            Self::Start(_) | Self::Processes { .. } | Self::Import(_) | Self::ResumeCopy { .. } => {
+            }
+        }
+        self
     }
 }
 

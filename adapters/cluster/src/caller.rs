@@ -13,6 +13,7 @@ use crate::database::on_database;
 use crate::error::ClusterError;
 use crate::execute::execute;
 use crate::held::Held;
+use crate::shard::shard_of;
 use crate::tables::Tables;
 
 /// The path of calls at a node.
@@ -77,7 +78,9 @@ impl Caller {
     }
 
     /// Makes a call until it has a reply, or may not be made again. A wait is made for ever.
+    /// A process that has moved is asked where it has gone.
     pub(crate) async fn call(&self, shard: ShardId, call: Call) -> Result<Reply, ClusterError> {
+        let mut shard = shard;
         let begun = Instant::now();
         let is_wait = matches!(call, Call::Wait { .. });
         let mut call = call;
@@ -93,6 +96,10 @@ impl Caller {
                     return Err(final_error(&call, error));
                 }
                 CallError::WrongToken => return Err(self.wrong_token(shard)),
+                CallError::Moved { to } => {
+                    (shard, call) = (shard_of(*to), call.readdressed(*to));
+                    continue;
+                }
                 CallError::NotOwner(_) => {}
                 CallError::Interrupted(_) => {
                     may_be_done = true;

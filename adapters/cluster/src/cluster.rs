@@ -75,10 +75,17 @@ impl Cluster {
         let id = format!("{}#{}", options.name, random::id()?);
         let node = Node::new(id, caller.clone(), options, address, Box::new(kernel));
         let node = Arc::new(node);
+        // Before the first shard is open: a budget that was set holds from its beginning.
+        node.read_label_budgets().await?;
         node.heartbeat().await?;
         tokio::spawn(node.clone().renew_leases());
         tokio::spawn(node.clone().place_shards());
         tokio::spawn(node.clone().read_inbox());
+        tokio::spawn(node.clone().share_labels());
+        tokio::spawn(node.clone().move_trees());
+        if node.options.shared_limits.is_any() {
+            tokio::spawn(node.clone().share_permits());
+        }
         tokio::spawn(server::serve(listener, node.clone()));
         Ok(Self {
             caller,
@@ -201,6 +208,14 @@ impl Cluster {
     #[must_use]
     pub fn address(&self) -> Option<&str> {
         self.node.as_deref().map(|node| &*node.address)
+    }
+
+    pub(crate) fn tables(&self) -> Tables {
+        self.caller.tables.clone()
+    }
+
+    pub(crate) fn caller(&self) -> &Arc<Caller> {
+        &self.caller
     }
 
     /// Whether this node holds all shards that are its own, and renews their leases.

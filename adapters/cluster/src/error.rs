@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dormouse::id::Pid;
+use dormouse::label::LabelError;
 use dormouse::ports::StoreError;
 use dormouse_postgres::{DatabaseError, ShardId};
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,9 @@ pub enum ClusterError {
         /// The address.
         address: String,
     },
+    /// A label, or a budget of a label, is not valid.
+    #[error(transparent)]
+    Label(#[from] LabelError),
     /// A pid that can be that of no process.
     #[error("process {0} cannot exist: its number is of no shard of this cluster")]
     NoShard(Pid),

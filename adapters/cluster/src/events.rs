@@ -115,12 +115,17 @@ async fn row_of(kernel: &Kernel, pid: Pid) -> Result<ProcessRow, KernelError> {
 /// process does not exist.
 pub(crate) fn events(caller: Arc<Caller>, pid: Pid) -> impl Stream<Item = ClusterEvent> + Send {
     let (sender, receiver) = mpsc::channel(BUFFERED);
+    let mut pid = pid;
     tokio::spawn(async move {
         let mut is_first = true;
         loop {
             let source = match source(&caller, pid).await {
                 Ok(source) => source,
                 Err(CallError::Refused { .. } | CallError::WrongToken) => return,
+                Err(CallError::Moved { to }) => {
+                    pid = to;
+                    continue;
+                }
                 Err(error) => {
                     tracing::debug!(%pid, %error, "events are asked for again");
                     caller.forget_route(shard_of(pid));
@@ -150,6 +155,9 @@ pub(crate) fn events(caller: Arc<Caller>, pid: Pid) -> impl Stream<Item = Cluste
 async fn source(caller: &Caller, pid: Pid) -> Result<BoxStream<'static, ClusterEvent>, CallError> {
     let shard = shard_of(pid);
     if let Some(held) = caller.held.get(shard) {
+        if let Some(to) = held.moved.get(&pid) {
+            return Err(CallError::Moved { to: *to });
+        }
         let opening = || CallError::NotOwner(format!("{shard} is being opened"));
         let kernel = held.kernel.ok_or_else(opening)?;
         return Ok(local_events(&kernel, pid).await?.boxed());

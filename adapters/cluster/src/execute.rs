@@ -18,6 +18,7 @@ use crate::call::{
     Blob, Call, CallError, ClusterPosition, ClusterProcessInfo, FirstInput, Part, Reply, Signal,
     StartCall, WAIT_AT_MOST, input_of,
 };
+use crate::copies;
 use crate::database::on_database;
 use crate::error::Refusal;
 use crate::held::HeldShard;
@@ -43,6 +44,11 @@ pub(crate) async fn execute(
     let kernel = held.kernel.clone().ok_or_else(|| {
         CallError::NotOwner(format!("{shard} is being opened: try again in a moment"))
     })?;
+    if !held.moved.is_empty()
+        && let Some(to) = call.pid().and_then(|pid| held.moved.get(&pid))
+    {
+        return Err(CallError::Moved { to: *to });
+    }
     match call {
         Call::Start(start) => {
             let request = start.request.clone();
@@ -144,6 +150,12 @@ async fn execute_plain(kernel: &Kernel, call: Call) -> Result<Reply, CallError> 
             let answer = codec::encode(&answer)
                 .map_err(|error| CallError::refused(Refusal::Other, error.to_string()))?;
             Ok(Reply::Answer(Blob(answer.into())))
+        }
+        Call::Import(call) => copies::import(kernel, *call).await,
+        Call::ResumeCopy { pids } => copies::resume(kernel, pids).await,
+        Call::Export { pid } => {
+            let export = copies::export_tree(kernel, pid).await?;
+            Ok(Reply::Export(Blob(export)))
         }
         Call::Start(_) | Call::Input { .. } => Err(CallError::refused(
             Refusal::Invalid,

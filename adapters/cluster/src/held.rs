@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse::Kernel;
+use dormouse::id::Pid;
 use dormouse::ports::Lease;
 use dormouse_postgres::{Claim, ShardId};
 use futures_util::FutureExt;
@@ -24,6 +25,8 @@ pub(crate) struct HeldShard {
     /// `None` before the kernel is open.
     pub(crate) kernel: Option<Kernel>,
     pub(crate) in_flight: Arc<InFlight>,
+    /// Where processes of the shard have gone.
+    pub(crate) moved: Arc<HashMap<Pid, Pid>>,
 }
 
 impl HeldShard {
@@ -57,6 +60,7 @@ impl Held {
             claim: None,
             kernel: None,
             in_flight: Arc::default(),
+            moved: Arc::default(),
         };
         held.insert(shard, opening.clone());
         Some(opening)
@@ -73,6 +77,22 @@ impl Held {
             held.kernel = Some(kernel);
             held.state = ShardState::Open;
         }
+    }
+
+    pub(crate) fn set_moved(&self, shard: ShardId, moved: HashMap<Pid, Pid>) {
+        if let Some(held) = self.lock().get_mut(&shard) {
+            held.moved = Arc::new(moved);
+        }
+    }
+
+    /// Takes the kernel of a shard that is closing: callers wait until it is open again.
+    pub(crate) fn take_kernel(&self, shard: ShardId, of: &HeldShard) {
+        let mut held = self.lock();
+        let found = held.get_mut(&shard).filter(|held| held.is(of));
+        let taken = found.and_then(|held| held.kernel.take());
+        // A kernel is dropped outside of the lock.
+        drop(held);
+        drop(taken);
     }
 
     /// Begins to close a shard, unless it is not open.

@@ -8,7 +8,7 @@ use dormouse::mail::PeerMessage;
 use dormouse::ports::StoreError;
 use dormouse_postgres::{Row, ShardId};
 
-use crate::call::{Blob, Call, Reply};
+use crate::call::{Blob, Call, CallError, Reply};
 use crate::database::on_database;
 use crate::held::ShardState;
 use crate::node::{Node, Phase};
@@ -148,12 +148,18 @@ impl Node {
     }
 
     async fn deliver(&self, key: MessageKey, bytes: Vec<u8>) {
-        let shard = ShardId(key.shard.unsigned_abs());
+        let mut shard = ShardId(key.shard.unsigned_abs());
         let message = Blob(bytes.into());
-        let Ok(Reply::Answer(answer)) = self.caller.attempt(shard, Call::Deliver { message }).await
-        else {
-            // It stays there, and is read again.
-            return;
+        let mut call = Call::Deliver { message };
+        let answer = loop {
+            match self.caller.attempt(shard, call.clone()).await {
+                Ok(Reply::Answer(answer)) => break answer,
+                Err(CallError::Moved { to }) => {
+                    (shard, call) = (shard_of(to), call.readdressed(to))
+                }
+                // It stays there, and is read again.
+                Ok(_) | Err(_) => return,
+            }
         };
         let tables = self.caller.tables.clone();
         let answered = on_database(move || tables.answer(key, answer.0.to_vec())).await;

@@ -1,7 +1,7 @@
 //! Many machines: nodes that share a database, and handles on processes that are valid everywhere.
 //!
 //! A *shard* is one log in PostgreSQL with one owner, and a tree of processes lives in one shard
-//! for ever. A *node* is a program that claims shards and runs a kernel for each, with one set of
+//! as long as it is not [moved](Cluster::move_tree). A *node* is a program that claims shards and runs a kernel for each, with one set of
 //! models, permits and tools. [`Cluster::join`] makes a program a node; [`Cluster::connect`] lets a
 //! program use the processes without running any.
 //!
@@ -44,6 +44,7 @@
 //! | wait, events, listing | asked again at the new owner; events may be missing, which an event says |
 //! | stop, continue, kill | made again: a second one changes nothing |
 //! | interrupt, checkpoint, branch | the error says that the outcome is unknown |
+//! | move of a tree | the next owner of its shard goes on with it; the tree runs in one shard only |
 //! | message between processes | sent until it is answered, and kept once |
 //!
 //! # Security
@@ -58,12 +59,13 @@
 //!
 //! The tables are in the schema of the store, and have migrations with numbers of their own.
 //!
-//! What counts in one kernel counts in one shard: names of processes, budgets of labels, lists of
-//! checkpoints, and ids of checkpoints.
+//! What counts in one kernel counts in one shard: names of processes, lists of checkpoints, and ids of
+//! checkpoints. Budgets of labels count in the whole cluster ([`Cluster::set_label_budget`]).
 
 mod call;
 mod caller;
 mod cluster;
+mod copies;
 mod database;
 mod error;
 mod events;
@@ -71,9 +73,17 @@ mod execute;
 mod health;
 mod held;
 mod inbox;
+mod label_sharing;
+mod label_slices;
+mod label_tables;
+mod labels;
+mod move_tables;
+mod moving;
 mod node;
 mod options;
 mod peers;
+mod permit_sharing;
+mod permit_tables;
 pub mod placement;
 mod process;
 mod random;
@@ -81,17 +91,20 @@ mod server;
 mod shard;
 mod shards;
 mod start;
+mod stores;
 mod tables;
 
 pub use call::{ClusterFact, ClusterPosition, ClusterProcessInfo, ClusterProcessView, Signal};
 pub use cluster::{Cluster, NodeInfo};
 pub use error::{ClusterError, Refusal};
 pub use events::ClusterEvent;
+pub use labels::{ClusterLabel, LabelAmount};
 pub use options::ClusterOptions;
 pub use process::{ClusterProcess, Runs};
 pub use shard::{MAX_SHARDS, pids_of, shard_of};
 pub use shards::Shard;
 pub use start::{ClusterStart, ProgramFiles};
+pub use stores::{ImportedStore, MoveError};
 
 /// The chapter of the book, whose code is compiled.
 #[cfg(doctest)]

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::caller::Caller;
 use crate::database::on_database;
 use crate::held::ShardState;
+use crate::label_sharing::LabelSharing;
 use crate::options::ClusterOptions;
 use crate::placement::{self, Candidate};
 use crate::shards::Shard;
@@ -34,6 +35,7 @@ pub(crate) struct Node {
     pub(crate) address: String,
     pub(crate) kernel: Box<dyn Fn(Shard) -> KernelBuilder + Send + Sync>,
     pub(crate) permits: Arc<ModelPermits>,
+    pub(crate) labels: LabelSharing,
     pub(crate) counters: Counters,
     phase: watch::Sender<Phase>,
     /// Shards that could not be opened, and until when they are left alone.
@@ -70,13 +72,16 @@ impl Node {
         address: String,
         kernel: Box<dyn Fn(Shard) -> KernelBuilder + Send + Sync>,
     ) -> Self {
+        let first_share = options.shared_limits.first_share();
+        let permits = ModelPermits::new(options.model_calls, []).in_shares(first_share);
         Self {
             id,
             caller,
             address,
             kernel,
-            permits: Arc::new(ModelPermits::new(options.model_calls, [])),
+            permits: Arc::new(permits),
             options,
+            labels: LabelSharing::default(),
             counters: Counters::default(),
             phase: watch::Sender::new(Phase::Running),
             failed: Mutex::default(),
@@ -299,6 +304,7 @@ impl Node {
             // Some were being opened, or lost.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        self.return_permits().await;
         let _heart = self.heart.lock().await;
         let (tables, id) = (self.caller.tables.clone(), self.id.clone());
         if let Err(error) = on_database(move || tables.delete_node(&id)).await {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use dormouse_postgres::{DatabaseOptions, LargeContents, PostgresLog};
 use dormouse_records::RecordStore;
 
+use crate::permit_sharing::SharedLimits;
 use crate::placement::Labels;
 
 /// Changes the store of a shard, such as by a key.
@@ -24,6 +25,7 @@ pub(crate) type StoreSettings =
 /// | [`drain_deadline`](Self::drain_deadline) | 30 s |
 /// | [`failover_limit`](Self::failover_limit) | 60 s |
 /// | [`model_calls`](Self::model_calls) | 16 |
+/// | [`shared_model_calls`](Self::shared_model_calls), [`shared_tokens`](Self::shared_tokens) | each node has limits of its own |
 #[derive(Clone)]
 pub struct ClusterOptions {
     pub(crate) database: DatabaseOptions,
@@ -36,6 +38,7 @@ pub struct ClusterOptions {
     pub(crate) drain_deadline: Duration,
     pub(crate) failover_limit: Duration,
     pub(crate) model_calls: usize,
+    pub(crate) shared_limits: SharedLimits,
     pub(crate) large_contents: Option<(Arc<dyn LargeContents>, usize)>,
     pub(crate) store: Option<Arc<StoreSettings>>,
 }
@@ -57,6 +60,7 @@ impl ClusterOptions {
             drain_deadline: Duration::from_secs(30),
             failover_limit: Duration::from_secs(60),
             model_calls: 16,
+            shared_limits: SharedLimits::default(),
             large_contents: None,
             store: None,
         }
@@ -119,6 +123,48 @@ impl ClusterOptions {
     #[must_use]
     pub fn model_calls(mut self, max_concurrent: usize) -> Self {
         self.model_calls = max_concurrent;
+        self
+    }
+
+    /// The number of concurrent model calls of all nodes together at each provider, and at each server
+    /// and with each key that programs name instead; at least one. It is in place of
+    /// [`model_calls`](Self::model_calls), and the same for all nodes; of different numbers the smallest
+    /// holds.
+    ///
+    /// Each node has a share, in proportion to the calls that run and wait there; what is not needed
+    /// is shared equally. Shares change each second, and go to another node once no call uses them. A node
+    /// that cannot reach the database goes on with its share for as long as the
+    /// [lease](Self::lease), and then begins no call; the share goes to others after that time. What can
+    /// exceed the limit are calls that still run at a provider for a node that was lost, paused or cut
+    /// off for longer than its lease: at most its share.
+    #[must_use]
+    pub fn shared_model_calls(mut self, max_concurrent: usize) -> Self {
+        self.shared_limits.calls = Some(max_concurrent);
+        self
+    }
+
+    /// Like [`shared_model_calls`](Self::shared_model_calls), for one provider, by the word in `[model]
+    /// provider = "…"`. Other providers keep [`model_calls`](Self::model_calls) of each node, unless
+    /// `shared_model_calls` is set too.
+    #[must_use]
+    pub fn shared_provider_calls(
+        mut self,
+        provider: impl Into<String>,
+        max_concurrent: usize,
+    ) -> Self {
+        let calls = &mut self.shared_limits.calls_of;
+        calls.insert(provider.into(), max_concurrent);
+        self
+    }
+
+    /// The `tokens_per_minute` of programs hold for the calls of all nodes together, in place of each
+    /// node's. Tokens are shared as [calls](Self::shared_model_calls) are; they go to another node once
+    /// they count no more. If calls with different limits to one server wait, the smallest holds for
+    /// all of them. What can exceed the limit is what calls use beyond their estimates, as at one node, and
+    /// what a node used in the minute before it was lost: at most its share.
+    #[must_use]
+    pub fn shared_tokens(mut self) -> Self {
+        self.shared_limits.has_tokens = true;
         self
     }
 

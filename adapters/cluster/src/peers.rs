@@ -18,7 +18,7 @@ use dormouse_postgres::ShardId;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::call::{Blob, Call, Reply};
+use crate::call::{Blob, Call, CallError, Reply};
 use crate::caller::Caller;
 use crate::database::on_database;
 use crate::inbox::{POLLED_EVERY, Posted};
@@ -50,18 +50,24 @@ impl Peers for ShardPeers {
         let caller = self.caller.upgrade();
         async move {
             let caller = caller.ok_or_else(|| PeerError("this program has left".to_owned()))?;
-            let bytes = Bytes::from(codec::encode(&message).map_err(peer_error)?);
-            let shard = shard_of(message.to);
-            let call = Call::Deliver {
-                message: Blob(bytes.clone()),
-            };
-            match caller.attempt(shard, call).await {
-                Ok(Reply::Answer(answer)) => codec::decode(&answer.0).map_err(peer_error),
-                Ok(_) => Err(PeerError("the node answered something else".to_owned())),
-                Err(error) => {
-                    tracing::debug!(%shard, %error, "a message goes through the inbox");
-                    caller.forget_route(shard);
-                    through_inbox(&caller, &message, bytes).await
+            let mut message = message;
+            loop {
+                let bytes = Bytes::from(codec::encode(&message).map_err(peer_error)?);
+                let shard = shard_of(message.to);
+                let call = Call::Deliver {
+                    message: Blob(bytes.clone()),
+                };
+                match caller.attempt(shard, call).await {
+                    Ok(Reply::Answer(answer)) => {
+                        return codec::decode(&answer.0).map_err(peer_error);
+                    }
+                    Ok(_) => return Err(PeerError("the node answered something else".to_owned())),
+                    Err(CallError::Moved { to }) => message.to = to,
+                    Err(error) => {
+                        tracing::debug!(%shard, %error, "a message goes through the inbox");
+                        caller.forget_route(shard);
+                        return through_inbox(&caller, &message, bytes).await;
+                    }
                 }
             }
         }

@@ -94,6 +94,10 @@ async fn call(
 async fn events(State(node): State<Arc<Node>>, Path(pid): Path<u64>) -> Response {
     let pid = Pid(pid);
     let held = node.caller.held.get(shard_of(pid));
+    let moved = held.as_ref().and_then(|held| held.moved.get(&pid));
+    if let Some(to) = moved {
+        return (StatusCode::NOT_FOUND, Json(CallError::Moved { to: *to })).into_response();
+    }
     let Some(kernel) = held.and_then(|held| held.kernel) else {
         return StatusCode::MISDIRECTED_REQUEST.into_response();
     };

@@ -8,6 +8,7 @@ use dormouse::{CloseReason, Kernel, KernelError, Recovery};
 use dormouse_postgres::{Claim, ClaimMode, PostgresLog, ShardId};
 use dormouse_records::RecordStore;
 
+use crate::copies;
 use crate::database::on_database;
 use crate::held::{ClaimLease, HeldShard};
 use crate::node::Node;
@@ -62,7 +63,13 @@ impl Node {
         };
         self.counters.claims.fetch_add(1, Ordering::Relaxed);
         self.caller.held.set_claim(&claim);
-        let kernel = self.build_kernel(&claim, shard).await?;
+        self.end_moved(&claim).await?;
+        let tables = self.caller.tables.clone();
+        let read = move || Ok((tables.moved_pids(id)?, tables.moves_to(id)?));
+        let (moved, come) = on_database(read).await?;
+        self.caller.held.set_moved(id, moved);
+        let recovery = copies::recovery(come);
+        let kernel = self.build_kernel(&claim, shard, recovery).await?;
         self.caller.held.set_open(id, kernel.clone());
         tracing::info!(shard = %id, epoch = claim.owner().0, "the shard is open");
         let (node, held) = (self.clone(), held.clone());
@@ -75,7 +82,12 @@ impl Node {
         Ok(true)
     }
 
-    async fn build_kernel(&self, claim: &Claim, shard: Shard) -> Result<Kernel, KernelError> {
+    pub(crate) async fn build_kernel(
+        &self,
+        claim: &Claim,
+        shard: Shard,
+        recovery: Recovery,
+    ) -> Result<Kernel, KernelError> {
         let id = shard.id;
         let mut log = PostgresLog::claimed(&self.caller.tables.0, claim);
         if let Some((objects, from_bytes)) = &self.options.large_contents {
@@ -90,8 +102,9 @@ impl Node {
             .pids(pids_of(id))
             .lease(ClaimLease(claim.clone()))
             .peers(ShardPeers::new(&self.caller, id))
+            .label_slices(self.labels.open(claim))
             .model_permits(self.permits.clone())
-            .recovery(Recovery::Resume);
+            .recovery(recovery);
         builder.build().await
     }
 
@@ -104,11 +117,12 @@ impl Node {
         let (Some(kernel), Some(claim)) = (held.kernel.clone(), held.claim.clone()) else {
             return;
         };
-        match kernel.drain(self.options.drain_deadline).await {
+        match kernel.clone().drain(self.options.drain_deadline).await {
             Ok(0) => {}
             Ok(at_work) => tracing::warn!(%shard, at_work, "calls were cut off at the deadline"),
             Err(error) => tracing::error!(%shard, %error, "the shard was not closed cleanly"),
         }
+        self.close_slices(&claim, Some(&kernel)).await;
         self.let_go(claim, &held).await;
         tracing::info!(%shard, "the shard was given up");
     }
@@ -127,8 +141,9 @@ impl Node {
     }
 
     /// Releases and removes a shard whose kernel is shut down.
-    async fn let_go(&self, claim: Claim, held: &HeldShard) {
+    pub(crate) async fn let_go(&self, claim: Claim, held: &HeldShard) {
         let (database, shard) = (self.caller.tables.0.clone(), claim.shard());
+        self.close_slices(&claim, None).await;
         self.caller.held.end_claim(shard, held);
         let released = on_database(move || database.release(&[claim])).await;
         if let Err(error) = released {

@@ -35,7 +35,7 @@ impl ProgramFiles {
     }
 
     /// The labels that `[placement]` of the main file names.
-    fn needs(&self) -> Vec<String> {
+    pub(crate) fn needs(&self) -> Vec<String> {
         let entry = self.files.get(&self.entry);
         let text = entry.and_then(|bytes| std::str::from_utf8(bytes).ok());
         text.map(|text| program::parse(text).file.placement.needs)
@@ -165,7 +165,7 @@ impl IntoFuture for ClusterStart {
 }
 
 /// The shard for a process with these needs. Needs that no shard has yet get shards of their own.
-async fn choose_shard(
+pub(crate) async fn choose_shard(
     caller: &Caller,
     needs: Labels,
     request: &str,

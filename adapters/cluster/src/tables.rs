@@ -12,7 +12,12 @@ use crate::placement::{Candidate, Labels};
 use crate::shard::MAX_SHARDS;
 
 /// The migrations of these tables, which have numbers of their own.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/1.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/1.sql"),
+    include_str!("migrations/2.sql"),
+    include_str!("migrations/3.sql"),
+    include_str!("migrations/4.sql"),
+];
 
 /// How many shards are created for needs that no shard has yet.
 const SHARDS_OF_NEEDS: i32 = 4;

@@ -5,13 +5,16 @@
 //! so that no model call begins that an earlier one has used the budget up for. It enters the record
 //! of a label in the commit of the facts that hold it, in the period of that commit.
 //!
+//! Kernels can share the budgets of labels. Each then counts its own usage as above, and compares it
+//! with its [`LabelSlice`] of the budget, in place of the whole.
+//!
 //! Invariant kept here: LABEL-1, the record of a label has the sum of the usage that its trees
 //! committed since `since_ms`, each call once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dormouse_proto::budget::{Amount, Paused};
+use dormouse_proto::budget::{Amount, Budget, Paused};
 use dormouse_proto::label::{Label, LabelBudget, LabelError, LabelRecord};
 use dormouse_proto::model::Usage;
 
@@ -45,6 +48,26 @@ pub struct ExhaustedLabel {
     pub reached: Paused,
     /// When the next period begins: milliseconds since the epoch, UTC.
     pub until_ms: u64,
+    /// Whether there is more of the budget than this kernel may use now.
+    pub rest: BudgetRest,
+}
+
+/// Whether a budget that a kernel may use no more of has something left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetRest {
+    /// The whole budget is used up.
+    UsedUp,
+    /// Only the slice of this kernel is used up: another slice may follow.
+    Elsewhere,
+}
+
+/// What one kernel may use of the budget of a label, if several kernels share the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LabelSlice {
+    /// The most that the trees of this kernel may use in the period. An amount of `None` is zero.
+    pub limits: Budget,
+    /// What was used elsewhere in the period, as far as it is known here.
+    pub used_elsewhere: Usage,
 }
 
 /// A label with a budget, as it is listed.
@@ -143,9 +166,46 @@ impl LabelBook {
                 label: label.clone(),
                 reached: counted.reached(now_ms)?,
                 until_ms: counted.until_ms,
+                rest: BudgetRest::UsedUp,
             })
         });
         exhausted.max_by_key(|exhausted| exhausted.until_ms)
+    }
+
+    /// As [`exhausted`](Self::exhausted), where the kernel has slices of the budgets: `slice_of` says
+    /// what it has of a label, in the period that ends at a time, and is told its own usage; `None` if
+    /// the label has no budget. A label with a slice whose budget is not set in this kernel yet has
+    /// used it up.
+    #[must_use]
+    pub fn exhausted_in_slices(
+        &self,
+        labels: &[Label],
+        now_ms: u64,
+        slice_of: &dyn Fn(&Label, u64, &Usage) -> Option<LabelSlice>,
+    ) -> Option<ExhaustedLabel> {
+        let exhausted = labels.iter().filter_map(|label| {
+            let counted = self.labels.get(label);
+            let budgeted = counted.and_then(|counted| {
+                let (_, record) = counted.stored.as_ref()?;
+                Some((counted, record, record.budget.as_ref()?))
+            });
+            match budgeted {
+                Some((counted, record, budget)) => {
+                    let spent = counted.spent(record, now_ms);
+                    let until_ms = match now_ms < counted.until_ms {
+                        true => counted.until_ms,
+                        false => period(budget, now_ms).1,
+                    };
+                    let slice = slice_of(label, until_ms, &spent)?;
+                    exhausted_slice(label, budget, (until_ms, &spent), &slice)
+                }
+                None => {
+                    slice_of(label, 0, &Usage::default())?;
+                    Some(not_set_yet(label))
+                }
+            }
+        });
+        exhausted.max_by_key(|exhausted| (exhausted.rest == BudgetRest::UsedUp, exhausted.until_ms))
     }
 
     /// The labels that have a budget, sorted.
@@ -260,14 +320,19 @@ impl CountedLabel {
         }
     }
 
+    /// The usage of the present period, by its record.
+    fn spent(&self, record: &LabelRecord, now_ms: u64) -> Usage {
+        match now_ms < self.until_ms {
+            true => sum(record.spent, self.pending),
+            false => self.pending,
+        }
+    }
+
     /// The first amount that is used up.
     fn reached(&self, now_ms: u64) -> Option<Paused> {
         let (_, record) = self.stored.as_ref()?;
         let limits = record.budget.as_ref()?.limits;
-        let spent = match now_ms < self.until_ms {
-            true => sum(record.spent, self.pending),
-            false => self.pending,
-        };
+        let spent = self.spent(record, now_ms);
         let reached = |amount| {
             let paused = Paused {
                 amount,
@@ -333,6 +398,50 @@ fn period(budget: &LabelBudget, at_ms: u64) -> (u64, u64) {
     period_of(budget.per, &budget.zone, at_ms)
         .or_else(|_| period_of(budget.per, UTC, at_ms))
         .unwrap_or((0, u64::MAX))
+}
+
+/// The first amount of a slice that is used up.
+fn exhausted_slice(
+    label: &Label,
+    budget: &LabelBudget,
+    (until_ms, spent): (u64, &Usage),
+    slice: &LabelSlice,
+) -> Option<ExhaustedLabel> {
+    let reached = LabelBudget::AMOUNTS.into_iter().find_map(|amount| {
+        let limit = budget.limits.limit(amount)?;
+        let own = used(spent, amount);
+        let used = own.saturating_add(used(&slice.used_elsewhere, amount));
+        let is_reached = own >= slice.limits.limit(amount).unwrap_or(0).min(limit);
+        is_reached.then_some(Paused {
+            amount,
+            used,
+            limit,
+        })
+    })?;
+    let rest = match reached.used >= reached.limit {
+        true => BudgetRest::UsedUp,
+        false => BudgetRest::Elsewhere,
+    };
+    Some(ExhaustedLabel {
+        label: label.clone(),
+        reached,
+        until_ms,
+        rest,
+    })
+}
+
+/// A label whose budget this kernel does not count for yet. How much that is, it does not know.
+fn not_set_yet(label: &Label) -> ExhaustedLabel {
+    ExhaustedLabel {
+        label: label.clone(),
+        reached: Paused {
+            amount: Amount::Cost,
+            used: 0,
+            limit: 0,
+        },
+        until_ms: u64::MAX,
+        rest: BudgetRest::Elsewhere,
+    }
 }
 
 fn used(usage: &Usage, amount: Amount) -> u64 {

@@ -13,6 +13,7 @@
 //! * While the queue is paused, no permit is granted.
 //! * A call with a limit of tokens a minute waits until the calls of the last minute leave room for it
 //!   (`window`), and those behind it wait too, so that a large call does not starve.
+//! * A queue that shares its limits with others of the same server keeps its [`PermitShare`] of them.
 //!
 //! The classes are scheduled by stride scheduling: each class has a *pass* value, which grows by
 //! the *stride* of the class with each permit, and the class with the lowest pass value is next.
@@ -26,8 +27,8 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::process::Priority;
 
 use self::class::Class;
-pub use self::window::TokenDemand;
 use self::window::TokenWindow;
+pub use self::window::{TokenDemand, TokenShare};
 
 /// A position in the queue of one provider, and after the grant a permit. A queue never reuses a
 /// ticket.
@@ -41,6 +42,35 @@ pub struct Requester {
     pub priority: Priority,
     /// Tree of the process, identified by its root.
     pub tree: Pid,
+}
+
+/// What one of several queues for the same server may use by itself. `None` is no other limit than
+/// that of the queue, and of its calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PermitShare {
+    /// The most calls at a time.
+    pub calls: Option<usize>,
+    /// The most tokens of a minute.
+    pub tokens: Option<TokenShare>,
+}
+
+/// What a queue uses, and what it could use in addition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PermitDemand {
+    /// Calls that run.
+    pub granted: usize,
+    /// Calls that wait.
+    pub waiting: usize,
+    /// The call that comes next.
+    pub next: Option<PermitTicket>,
+    /// Tokens that count now, of calls that have a limit.
+    pub tokens: u64,
+    /// The tokens of the next call, as estimated, if it has a limit.
+    pub next_tokens: u64,
+    /// The tokens of all waiting calls that have a limit.
+    pub waiting_tokens: u64,
+    /// The smallest limit of a waiting call: tokens in a minute.
+    pub per_minute: Option<u64>,
 }
 
 /// State of a ticket.
@@ -64,6 +94,7 @@ pub struct Permits {
     /// The demands of the tickets that have a limit of tokens.
     demands: BTreeMap<PermitTicket, TokenDemand>,
     window: TokenWindow,
+    share: PermitShare,
 }
 
 impl Permits {
@@ -80,7 +111,44 @@ impl Permits {
             tickets: BTreeMap::new(),
             demands: BTreeMap::new(),
             window: TokenWindow::default(),
+            share: PermitShare::default(),
         }
+    }
+
+    /// Sets what this queue may use of limits that it shares with others. Permits that are granted
+    /// stay. O(1).
+    pub fn set_share(&mut self, share: PermitShare) {
+        self.share = share;
+    }
+
+    /// What the queue may use of shared limits. O(1).
+    #[must_use]
+    pub fn share(&self) -> PermitShare {
+        self.share
+    }
+
+    /// What the queue uses, and could use. O(n) in the waiting calls that have a limit of tokens and in
+    /// the calls of the last minute.
+    #[must_use]
+    pub fn demand(&self, now_ms: u64) -> PermitDemand {
+        let next = self.next().map(|(_, ticket)| ticket);
+        let next_tokens = next.and_then(|ticket| self.demands.get(&ticket));
+        PermitDemand {
+            granted: self.granted,
+            waiting: self.waiting(),
+            next,
+            tokens: self.window.counted(now_ms),
+            next_tokens: next_tokens.map_or(0, |demand| demand.tokens),
+            waiting_tokens: self
+                .demands
+                .values()
+                .fold(0, |sum: u64, demand| sum.saturating_add(demand.tokens)),
+            per_minute: self.demands.values().map(|demand| demand.per_minute).min(),
+        }
+    }
+
+    fn has_free_permit(&self) -> bool {
+        self.granted < self.share.calls.unwrap_or(self.max_granted)
     }
 
     /// Adds a call to the queue. O(log n) in the tickets.
@@ -110,12 +178,13 @@ impl Permits {
     /// `None`, after each change and at the time of [`wake_ms`](Self::wake_ms). O(log n) in the tickets,
     /// and in the calls of the last minute if the next call has a limit.
     pub fn grant(&mut self, now_ms: u64) -> Option<PermitTicket> {
-        if self.granted >= self.max_granted || self.paused_until(now_ms).is_some() {
+        if !self.has_free_permit() || self.paused_until(now_ms).is_some() {
             return None;
         }
         let (priority, next) = self.next()?;
         let demand = self.demands.get(&next).copied();
-        if demand.is_some_and(|demand| !self.window.has_room(demand, now_ms)) {
+        let share = self.share.tokens;
+        if demand.is_some_and(|demand| !self.window.has_room(demand, share, now_ms)) {
             return None;
         }
         let class = self.classes.get_mut(&priority)?;
@@ -149,12 +218,12 @@ impl Permits {
         if let Some(until_ms) = self.paused_until(now_ms) {
             return Some(until_ms);
         }
-        if self.granted >= self.max_granted {
+        if !self.has_free_permit() {
             return None;
         }
         let (_, next) = self.next()?;
         let demand = *self.demands.get(&next)?;
-        self.window.room_at(demand, now_ms)
+        self.window.room_at(demand, self.share.tokens, now_ms)
     }
 
     /// A call has ended: what it used counts for a minute. `used` are its tokens, if they are known;

@@ -3,6 +3,7 @@
 //! `.ci/cluster` starts the server. Without it the tests fail.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +14,7 @@ use dormouse::Kernel;
 use dormouse::id::Pid;
 use dormouse::models::ScriptedProvider;
 use dormouse_cluster::{Cluster, ClusterOptions, ProgramFiles, pids_of, shard_of};
-use dormouse_postgres::{Database, DatabaseOptions, PostgresLog};
+use dormouse_postgres::{Database, DatabaseOptions, PostgresLog, ShardId};
 use dormouse_records::RecordStore;
 
 /// The lease of nodes that are lost, so that others take over soon. A machine that is too busy to renew
@@ -22,6 +23,9 @@ pub(crate) const SHORT_LEASE: Duration = Duration::from_secs(2);
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
 pub(crate) const SHARDS: u32 = 8;
+
+/// The variable that names the schema to a node that is this program again.
+const CHILD_SCHEMA: &str = "DORMOUSE_TEST_SCHEMA";
 
 /// How many effects a process of [`World::steps`] has.
 pub(crate) const STEPS: usize = 12;
@@ -96,6 +100,34 @@ impl World {
             .spawn()
             .unwrap();
         NodeProgram(child)
+    }
+
+    /// This test program again, as the node that the ignored test `program` is.
+    pub(crate) fn spawn_test(
+        &self,
+        name: &str,
+        program: &str,
+        variables: &[(&str, &OsStr)],
+    ) -> NodeProgram {
+        let log = self.folder.path().join(format!("{name}.log"));
+        let log = std::fs::File::options().create(true).append(true).open(log);
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", program, "--nocapture"])
+            .env(CHILD_SCHEMA, &self.schema)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.unwrap())
+            .spawn()
+            .unwrap();
+        NodeProgram(child)
+    }
+
+    /// The options of a node that [`spawn_test`](Self::spawn_test) has started.
+    pub(crate) fn options_of_child(name: &str, lease: Duration) -> ClusterOptions {
+        let mut world = Self::new(lease);
+        world.schema = std::env::var(CHILD_SCHEMA).unwrap();
+        world.options(name)
     }
 
     /// Waits until these nodes live, and each shard is held by the node that should.
@@ -208,19 +240,24 @@ impl World {
         files(&program, &script)
     }
 
-    /// The texts of the conversation of a process, read from the database by this program, which
-    /// takes the shard for that: no node may be there any more.
-    pub(crate) async fn conversation(&self, pid: Pid) -> Vec<String> {
+    /// Takes a shard, and opens its kernel in this program: nothing runs in it.
+    pub(crate) async fn open_shard(&self, shard: ShardId) -> Kernel {
         let options = self.database();
         let database = tokio::task::spawn_blocking(move || Database::connect(&options));
         let database = database.await.unwrap().unwrap();
-        let log = PostgresLog::unleased(&database, shard_of(pid));
-        let kernel = Kernel::open(RecordStore::new_on(log))
+        let log = PostgresLog::unleased(&database, shard);
+        Kernel::open(RecordStore::new_on(log))
             .provider("scripted", ScriptedProvider)
-            .pids(pids_of(shard_of(pid)))
+            .pids(pids_of(shard))
             .build()
             .await
-            .unwrap();
+            .unwrap()
+    }
+
+    /// The texts of the conversation of a process, read from the database by this program, which
+    /// takes the shard for that: no node may be there any more.
+    pub(crate) async fn conversation(&self, pid: Pid) -> Vec<String> {
+        let kernel = self.open_shard(shard_of(pid)).await;
         let conversation = kernel
             .conversation(pid, dormouse::Position::Now)
             .await

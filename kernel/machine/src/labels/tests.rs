@@ -164,3 +164,52 @@ fn only_what_is_counted_for_labels_can_be_limited() {
     );
     assert_eq!(LabelBudget::per_month(of_output(1)).per, Period::Month);
 }
+
+#[test]
+fn a_kernel_with_slices_stops_at_its_own_and_says_whether_there_is_more() {
+    let (anna, noon) = (label("user=anna"), at("2026-03-28T12:00:00Z"));
+    let midnight = at("2026-03-29T00:00:00Z");
+    let mut book = LabelBook::default();
+    let day = LabelBudget::per_day(of_output(100));
+    commit(&mut book, &[set(&anna, day)], noon);
+    let labels = [anna.clone()];
+    commit(&mut book, &[used_by(&labels, 20)], noon);
+    book.charge(&labels, output(10));
+    let exhausted = |now_ms, own, elsewhere| {
+        let slice = |of: &Label, until_ms, used: &Usage| {
+            let is_next_day = now_ms >= midnight;
+            assert_eq!(*of, anna);
+            assert_eq!(until_ms, midnight + u64::from(is_next_day) * 86_400_000);
+            assert_eq!(used.output_tokens, if is_next_day { 10 } else { 30 });
+            Some(LabelSlice {
+                limits: of_output(own),
+                used_elsewhere: output(elsewhere),
+            })
+        };
+        let exhausted = book.exhausted_in_slices(&labels, now_ms, &slice);
+        exhausted.map(|exhausted| (exhausted.reached.to_string(), exhausted.rest))
+    };
+    let reached = |used, rest| Some((format!("output_tokens {used} of 100"), rest));
+    assert_eq!(exhausted(noon, 31, 60), None);
+    assert_eq!(exhausted(noon, 30, 60), reached(90, BudgetRest::Elsewhere));
+    assert_eq!(exhausted(noon, 30, 70), reached(100, BudgetRest::UsedUp));
+    assert_eq!(
+        exhausted(midnight, 0, 0),
+        reached(10, BudgetRest::Elsewhere),
+        "a new period needs a slice of its own"
+    );
+    assert_eq!(exhausted(midnight, 11, 0), None);
+    let [ben, eve] = ["user=ben", "user=eve"].map(label);
+    let slice = |of: &Label, _, _: &Usage| (*of == ben).then(LabelSlice::default);
+    assert!(
+        book.exhausted_in_slices(std::slice::from_ref(&ben), noon, &slice)
+            .is_some(),
+        "it is not counted here yet"
+    );
+    assert_eq!(book.exhausted_in_slices(&[eve], noon, &slice), None);
+    assert_eq!(
+        book.exhausted_in_slices(&labels, noon, &|_, _, _| None),
+        None,
+        "the budget was removed"
+    );
+}

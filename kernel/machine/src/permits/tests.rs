@@ -464,3 +464,40 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_queue_keeps_its_share_of_limits_that_others_use_too() {
+    let mut permits = Permits::new(8);
+    let share = |calls, tokens| PermitShare {
+        calls: Some(calls),
+        tokens: Some(TokenShare { tokens, of: 100 }),
+    };
+    permits.set_share(share(0, 100));
+    let first = permits.enter_limited(normal(1), demand(40));
+    let second = permits.enter_limited(normal(2), demand(40));
+    let large = permits.enter_limited(normal(3), demand(1_000));
+    assert_eq!((permits.grant(0), permits.wake_ms(0)), (None, None));
+    let waits = permits.demand(0);
+    assert_eq!((waits.granted, waits.waiting), (0, 3));
+    assert_eq!(
+        (waits.next, waits.next_tokens, waits.waiting_tokens),
+        (Some(first), 40, 1_080)
+    );
+    assert_eq!((waits.tokens, waits.per_minute), (0, Some(100)));
+    permits.set_share(share(2, 40));
+    assert_eq!(permits.grant(0), Some(first));
+    assert_eq!(permits.grant(0), None, "the tokens of the share are used");
+    permits.set_share(share(2, 80));
+    assert_eq!(permits.grant(0), Some(second));
+    permits.set_share(share(3, 100));
+    assert_eq!(permits.demand(0).tokens, 80);
+    for ticket in [first, second] {
+        permits.end_call(ticket, Some(40), 0);
+        permits.leave(ticket);
+    }
+    assert_eq!(permits.grant(59_999), None);
+    permits.set_share(share(3, 99));
+    assert_eq!(permits.grant(60_000), None, "others may use tokens");
+    permits.set_share(share(3, 100));
+    assert_eq!(permits.grant(60_000), Some(large));
+}

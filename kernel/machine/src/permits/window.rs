@@ -20,6 +20,16 @@ pub struct TokenDemand {
     pub per_minute: u64,
 }
 
+/// What one of several queues for the same server may use of the tokens of a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenShare {
+    /// The most tokens that may count here.
+    pub tokens: u64,
+    /// The most tokens that may count in all queues together. A call that needs more begins once
+    /// nothing else counts anywhere: when this queue has all of them.
+    pub of: u64,
+}
+
 /// The tokens that count now.
 #[derive(Debug, Default)]
 pub(super) struct TokenWindow {
@@ -30,22 +40,33 @@ pub(super) struct TokenWindow {
 
 impl TokenWindow {
     /// Whether a call may begin.
-    pub(super) fn has_room(&self, demand: TokenDemand, now_ms: u64) -> bool {
-        is_enough(self.counted(now_ms), demand)
+    pub(super) fn has_room(
+        &self,
+        demand: TokenDemand,
+        share: Option<TokenShare>,
+        now_ms: u64,
+    ) -> bool {
+        is_enough(self.counted(now_ms), demand, share)
     }
 
     /// When a call may begin, if only calls that have ended keep it from that; `None` if one of those
     /// that run has to end first.
-    pub(super) fn room_at(&self, demand: TokenDemand, now_ms: u64) -> Option<u64> {
+    pub(super) fn room_at(
+        &self,
+        demand: TokenDemand,
+        share: Option<TokenShare>,
+        now_ms: u64,
+    ) -> Option<u64> {
         let mut counted = self.counted(now_ms);
         let mut ended = self.ended.iter().filter(|(until_ms, _)| *until_ms > now_ms);
         ended.find_map(|(until_ms, tokens)| {
             counted = counted.saturating_sub(*tokens);
-            is_enough(counted, demand).then_some(*until_ms)
+            is_enough(counted, demand, share).then_some(*until_ms)
         })
     }
 
-    fn counted(&self, now_ms: u64) -> u64 {
+    /// The tokens that count.
+    pub(super) fn counted(&self, now_ms: u64) -> u64 {
         let ended = self.ended.iter().filter(|(until_ms, _)| *until_ms > now_ms);
         let ended = ended.map(|(_, tokens)| tokens);
         self.running
@@ -74,6 +95,11 @@ impl TokenWindow {
     }
 }
 
-fn is_enough(counted: u64, demand: TokenDemand) -> bool {
-    counted == 0 || counted.saturating_add(demand.tokens) <= demand.per_minute
+fn is_enough(counted: u64, demand: TokenDemand, share: Option<TokenShare>) -> bool {
+    let is_in_limit = counted == 0 || counted.saturating_add(demand.tokens) <= demand.per_minute;
+    let is_in_share = share.is_none_or(|share| {
+        let needed = demand.tokens.min(demand.per_minute).min(share.of);
+        counted.saturating_add(needed) <= share.tokens
+    });
+    is_in_limit && is_in_share
 }

@@ -18,6 +18,8 @@ pub enum StartMode {
     Running,
     /// The process is stopped, and starts nothing until it is continued.
     Stopped,
+    /// The process is stopped if the original was.
+    AsOriginal,
 }
 
 /// The image of a copy at `now_ms`. A copy of an ended process is idle; any other copy continues in
@@ -76,6 +78,10 @@ pub fn with_start_mode(image: Image, start_mode: StartMode) -> Image {
     let control = match start_mode {
         StartMode::Running => Control::Running,
         StartMode::Stopped => Control::StoppedWithoutCalls,
+        StartMode::AsOriginal => match image.control {
+            Control::Running => Control::Running,
+            Control::Stopped | Control::StoppedWithoutCalls => Control::StoppedWithoutCalls,
+        },
     };
     Image { control, ..image }
 }
