@@ -80,6 +80,9 @@ struct Arguments {
     idle: Option<usize>,
 }
 
+/// What the program ends with if it found violations.
+const FOUND: u8 = 3;
+
 fn main() -> Result<ExitCode> {
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::ERROR)
@@ -88,7 +91,7 @@ fn main() -> Result<ExitCode> {
     let runtime = tokio::runtime::Runtime::new()?;
     let has_violations = runtime.block_on(execute(Arguments::parse()))?;
     Ok(match has_violations {
-        true => ExitCode::FAILURE,
+        true => ExitCode::from(FOUND),
         false => ExitCode::SUCCESS,
     })
 }
