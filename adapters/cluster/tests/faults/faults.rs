@@ -64,11 +64,26 @@ impl Victims {
             while let Some(ended) = under_way.try_join_next() {
                 ended??;
             }
+            self.restart_ended()?;
         }
         while let Some(ended) = under_way.join_next().await {
             ended??;
         }
         self.heal().await
+    }
+
+    /// Starts the nodes again that ended by themselves, as a service manager does: one that finds no
+    /// database when it starts gives up after some seconds.
+    fn restart_ended(&self) -> Result<()> {
+        for node in &self.nodes {
+            if let Ok(mut node) = node.try_lock()
+                && !node.is_running()
+            {
+                self.log("node-ended-by-itself", node.name);
+                node.start(0)?;
+            }
+        }
+        Ok(())
     }
 
     fn choose(&self, random: &mut Random) -> &'static str {
