@@ -114,6 +114,8 @@ mod number;
 mod objects;
 mod options;
 mod password;
+#[cfg(dormouse_planted)]
+mod planted;
 mod shard;
 mod tls;
 mod write;

@@ -47,7 +47,8 @@ impl PostgresLog {
     }
 
     /// The log of a shard that this node has claimed. Its [`claim`](RecordLog::claim) returns the
-    /// token of that claim. Costs nothing.
+    /// token of that claim. A write that fails is [`StoreError::Failed`], which closes the kernel: open
+    /// the shard again. Costs nothing.
     #[must_use]
     pub fn claimed(database: &Database, claim: &Claim) -> Self {
         Self {
@@ -100,7 +101,15 @@ impl RecordLog for PostgresLog {
         owner: OwnerToken,
         batch: &RecordBatch<'_>,
     ) -> Result<CommitNumber, StoreError> {
-        self.writer().append(owner, batch)
+        let written = self.writer().append(owner, batch);
+        match written {
+            // The processes whose facts were not written have stopped, and nothing in a node resumes
+            // them: the kernel closes, and the shard is opened again from what is written.
+            Err(error @ StoreError::Io { .. }) if self.claim.is_some() => {
+                Err(StoreError::Failed(error.to_string()))
+            }
+            written => written,
+        }
     }
 
     fn read(

@@ -165,3 +165,21 @@ fn shards_are_created_once() {
         assert!(unknown.to_string().contains("create_shards"), "{unknown}");
     });
 }
+
+#[test]
+fn a_claimed_log_whose_database_has_lost_commits_is_to_be_opened_again() {
+    for_each_server(|server| {
+        let schema = common::new_schema();
+        let database = common::connect(&server.options_for(&schema));
+        let held = claim(&database, "a", LONG, ClaimMode::IfFree).expect("it is free");
+        let log = PostgresLog::claimed(&database, &held);
+        append(&log, held.owner(), &[put(FACTS, 1, "x")]).unwrap();
+        // As after a failover to a standby that had not received the last write.
+        server.sql(&format!(
+            "UPDATE {schema}.shard SET writes = writes - 1 WHERE id = 3"
+        ));
+        let failed = append(&log, held.owner(), &[put(FACTS, 2, "x")]).unwrap_err();
+        assert!(matches!(failed, StoreError::Failed(_)), "{failed}");
+        assert!(failed.to_string().contains("has lost some"), "{failed}");
+    });
+}
