@@ -511,3 +511,24 @@ async fn a_root_that_ended_at_its_limit_is_opened_by_a_raise_and_held_until_it_i
     assert!(done.contains("ended as done, and not at a limit"), "{done}");
     within(kernel.shutdown()).await.unwrap();
 }
+
+/// A process that was done with its last tokens can be asked one more thing after a raise.
+#[tokio::test]
+async fn a_root_that_was_done_when_it_reached_its_limit_is_raised_and_asked_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = open(folder.path()).model("m", counter(10));
+    let kernel = kernel.build().await.unwrap();
+    let text = "max_iterations = 50\n[budget]\noutput_tokens = 10\n";
+    let start = kernel.start(program(&kernel, text)).input("go");
+    let process = start.await.unwrap();
+    let exit = within(process.wait()).await.unwrap();
+    assert_eq!(exit.status, ExitStatus::Done);
+    let refused = within(process.input("more")).await.unwrap_err().to_string();
+    assert!(refused.contains("Once the limit is raised"), "{refused}");
+    assert_eq!(raise(&kernel, process.pid(), 100).await.unwrap(), None);
+    let process = kernel.process(process.pid()).await.unwrap();
+    within(process.input("more")).await.unwrap();
+    let exit = within(process.wait()).await.unwrap();
+    assert_eq!((exit.status, exit.reopenings), (ExitStatus::Done, 1));
+    within(kernel.shutdown()).await.unwrap();
+}

@@ -3,12 +3,12 @@
 //! A raise changes limits, and loads nothing that is held: neither the process nor its parent. Each
 //! of the two decides by itself: in its journal where it is held, and otherwise as an input. So what
 //! goes on after a raise is what is loaded or hibernates, and the rest does when it is resumed. A root
-//! that ended at a limit is opened again by a raise, and held.
+//! that has ended and reached a limit is opened again by a raise, and held.
 
 use dormouse_kernel::process::{self, HostRequest, Input, State};
 use dormouse_proto::budget::{Budget, Paused};
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
+use dormouse_proto::process::{Exit, ProcessRow};
 use tokio::sync::oneshot;
 
 use super::kernel::Kernel;
@@ -27,8 +27,8 @@ impl Process {
     /// has left. The raise is durable when this returns. A raise loads nothing that is held: such a
     /// process stays held, and goes on when it is [resumed](Kernel::resume).
     ///
-    /// A root that ended at a limit is opened again: its next turn begins with the message that the
-    /// limit was raised, once it is resumed. An ended child got its share back to its parent: a
+    /// A root that has ended and reached a limit is opened again: its next turn begins with the
+    /// message that the limit was raised, once it is resumed. An ended child got its share back to its parent: a
     /// message opens it with a new one.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Process {
         }
     }
 
-    /// Opens the process again with raised limits, if it is a root that ended at a limit.
+    /// Opens the process again with raised limits, if it is a root that has reached a limit.
     async fn raise_ended(
         &self,
         row: &ProcessRow,
@@ -164,14 +164,11 @@ impl Kernel {
 fn why_not_opened_by_raise(row: &ProcessRow, exit: &Exit) -> Option<String> {
     let status = exit.status.word();
     match (exit.status, row.parent) {
-        (ExitStatus::BudgetExhausted, None) => None,
+        // Whether it has reached a limit is known from its journal.
+        (status, None) if status.can_be_reopened() => None,
         (status, Some(parent)) if status.can_be_reopened() => Some(format!(
             "it has ended, and what was left of its share is its parent's again. Send it a message: \
              that opens it with a new share, of what process {parent} has left"
-        )),
-        (status, None) if status.can_be_reopened() => Some(format!(
-            "it has ended as {}, and not at a limit. Send it a message: that opens it again",
-            status.word()
         )),
         _ => Some(format!(
             "it has ended as {status}. To continue from an earlier state, branch from a fact or a \

@@ -1,7 +1,7 @@
 //! Opens an ended process again: a message to it begins its next turn.
 //!
-//! A root that ended at a limit is opened by a raise of that limit, with a message of the kernel that
-//! says so ([`EndedProcess::raised`]).
+//! A root that has reached a limit is opened by a raise of that limit, with a message of the kernel
+//! that says so ([`EndedProcess::raised`]).
 //!
 //! A root continues with its own account. A child needs a new share of its parent's budget, since
 //! the rest of its share was returned when it ended. The facts of parent and child are therefore
@@ -22,7 +22,7 @@ use dormouse_content::ReadQuota;
 use dormouse_proto::budget::{Amount, Budget, Change, Clock, Ledger, RaiseSource};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::mail::Sender;
-use dormouse_proto::process::Exit;
+use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::{ChildFact, ControlFact, ReopenedChild};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
@@ -50,6 +50,10 @@ pub struct EndedProcess {
 
 /// What a process reads that ended at a limit, once the limit is raised.
 const RAISED: &str = "The limit at which you ended was raised. Go on.";
+
+/// What a process reads that was done when it had reached a limit, once the limit is raised.
+const RAISED_WHEN_DONE: &str =
+    "You were done, and had reached a limit, which was raised. Wait for what is asked next.";
 
 /// An ended child that its parent is asked to open again.
 #[derive(Clone, Debug)]
@@ -189,13 +193,23 @@ pub fn check_exit(pid: Pid, exit: &Exit) -> Result<(), ReopeningError> {
     })
 }
 
+fn is_at_limit(exit: &Exit) -> bool {
+    exit.status == ExitStatus::BudgetExhausted
+}
+
 impl EndedProcess {
     /// A process that a raise of its limits is to open again.
     #[must_use]
     pub fn raised(pid: Pid, state: Box<State>, last_fact: FactNumber, now_ms: u64) -> Self {
+        let ended_at_limit = state.exit().is_some_and(is_at_limit);
         let input = Input::UserInput {
             from: Sender::Host,
-            user_input: RAISED.into(),
+            user_input: if ended_at_limit {
+                RAISED
+            } else {
+                RAISED_WHEN_DONE
+            }
+            .into(),
         };
         let mail = state.place_mail(input, now_ms);
         Self {
@@ -251,6 +265,13 @@ impl EndedProcess {
             draft.restart_clock(self.state.exit().map_or(0, |exit| exit.ran_ms));
         }
         if let Some(by) = raise {
+            let exit = self.state.exit().filter(|exit| !is_at_limit(exit));
+            if let Some(exit) = exit
+                && draft.state.budget.reached_limit(now_ms).is_none()
+            {
+                let status = exit.status.word();
+                return Err(ReopeningError::NotAtLimit { pid, status });
+            }
             let source = RaiseSource::Person;
             draft.emit(Change::Raised { by, source });
         }

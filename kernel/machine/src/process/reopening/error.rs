@@ -40,12 +40,23 @@ pub enum ReopeningError {
         limit: u32,
     },
     /// Nothing is left of the budget of the process.
-    #[error("Process {pid} has ended and cannot be opened again: {reached}.")]
+    #[error(
+        "Process {pid} has ended and cannot be opened again: {reached}. Once the limit is raised, it \
+         can."
+    )]
     BudgetExhausted {
         /// The process.
         pid: Pid,
         /// The limit that it has reached.
         reached: String,
+    },
+    /// A raise opens a process again only if it has reached a limit.
+    #[error("it has ended as {status}, and not at a limit. Send it a message: that opens it again")]
+    NotAtLimit {
+        /// The process.
+        pid: Pid,
+        /// The word for its status.
+        status: &'static str,
     },
     /// The process does not accept the message. The text says why.
     #[error("{0}")]
