@@ -267,8 +267,8 @@ impl Call {
         }
     }
 
-    /// Whether the call may be made again when it may have been done. An interruption could end a later turn;
-    /// a second checkpoint or branch would be another one.
+    /// Whether the call may be made again when it may have been done. An interruption could end a
+    /// later turn; a second checkpoint or branch would be another one.
     pub(crate) fn may_be_repeated(&self) -> bool {
         match self {
             Self::Signal { signal, .. } => *signal != Signal::Interrupt,
@@ -295,6 +295,8 @@ impl Call {
             | Self::Checkpoint { pid, .. }
             | Self::Branch { pid, .. }
             | Self::Info { pid }
+            | Self::Inspect { pid }
+            | Self::Log { pid }
             | Self::Export { pid } => Some(*pid),
             Self::Deliver { message } => {
                 let message: Option<PeerMessage> = codec::decode(&message.0).ok();
@@ -315,6 +317,8 @@ impl Call {
             | Self::Checkpoint { pid, .. }
             | Self::Branch { pid, .. }
             | Self::Info { pid }
+            | Self::Inspect { pid }
+            | Self::Log { pid }
             | Self::Export { pid } => *pid = to,
             Self::Deliver { message } => {
                 let moved = codec::decode(&message.0)

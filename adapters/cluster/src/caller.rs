@@ -1,5 +1,5 @@
-//! Brings calls to the node that holds their shard, wherever that is, and to the next one if that node
-//! is gone.
+//! Brings calls to the node that holds their shard, wherever that is, and to the next one if that
+//! node is gone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

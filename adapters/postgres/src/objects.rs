@@ -27,8 +27,8 @@ use crate::shard::ShardId;
 /// With the feature `objects`, the type `ObjectContents` of the crate `dormouse-objects` implements
 /// it.
 pub trait LargeContents: fmt::Debug + Send + Sync + 'static {
-    /// Writes a content, durably, unless the store has one of this name. Contents of equal names are
-    /// equal, though their stored bytes may differ.
+    /// Writes a content, durably, unless the store has one of this name. Contents of equal names
+    /// are equal, though their stored bytes may differ.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -84,9 +84,10 @@ const DELETED_AT_ONCE: usize = 100;
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 impl Database {
-    /// Deletes the objects that no shard refers to, and that are older than `grace`. For one program at
-    /// a time: the announcement of one that stood still for an hour is taken over by the next. Costs a listing of the store, and two round trips
-    /// and one deletion for each 100 objects.
+    /// Deletes the objects that no shard refers to, and that are older than `grace`. For one
+    /// program at a time: the announcement of one that stood still for an hour is taken over by the
+    /// next. Costs a listing of the store, and two round trips and one deletion for each 100
+    /// objects.
     ///
     /// # Errors
     /// [`StoreError::Io`]. What was deleted before stays deleted; the next collection deletes the
@@ -170,8 +171,9 @@ impl Database {
     }
 }
 
-/// Makes a shard refer to objects. Returns those that it must not, since they are being deleted. One
-/// round trip. A reference of a superseded owner is deleted by the next collection of its shard.
+/// Makes a shard refer to objects. Returns those that it must not, since they are being deleted.
+/// One round trip. A reference of a superseded owner is deleted by the next collection of its
+/// shard.
 pub(crate) fn refer(
     database: &Database,
     shard: ShardId,
