@@ -50,6 +50,15 @@ pub(crate) async fn row_of(kernel: &Kernel, pid: Pid) -> Result<ProcessRow, Kern
     Ok(found.ok_or(NotFound::Process(pid))?)
 }
 
+/// Whether a process has not ended. One that a garbage collection has deleted has.
+pub(crate) async fn lives(kernel: &Kernel, pid: Pid) -> Result<bool, KernelError> {
+    match row_of(kernel, pid).await {
+        Ok(row) => Ok(row.exit.is_none()),
+        Err(KernelError::NotFound(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The rows of all processes without a parent.
 pub(crate) async fn roots(kernel: &Kernel) -> Result<Vec<ProcessRow>, KernelError> {
     let mut roots = Vec::new();
@@ -124,7 +133,7 @@ async fn end_earlier_copies(
 pub(crate) async fn resume(kernel: &Kernel, pids: Vec<Pid>) -> Result<Reply, CallError> {
     tracing::info!(root = ?pids.first(), step = "resuming", "a tree moves");
     for pid in pids {
-        if row_of(kernel, pid).await?.exit.is_some() {
+        if !lives(kernel, pid).await? {
             continue;
         }
         // One that cannot be loaded is held, as after an opening of its shard.

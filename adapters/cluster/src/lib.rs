@@ -65,11 +65,13 @@
 mod call;
 mod caller;
 mod cluster;
+mod collections;
 mod copies;
 mod database;
 mod error;
 mod events;
 mod execute;
+mod garbage;
 mod health;
 mod held;
 mod inbox;
@@ -98,6 +100,7 @@ pub use call::{ClusterFact, ClusterPosition, ClusterProcessInfo, ClusterProcessV
 pub use cluster::{Cluster, NodeInfo};
 pub use error::{ClusterError, Refusal};
 pub use events::ClusterEvent;
+pub use garbage::{ClusterCollection, OBJECT_GRACE, ShardCollection};
 pub use labels::{ClusterLabel, LabelAmount};
 pub use options::ClusterOptions;
 pub use process::{ClusterProcess, Runs};

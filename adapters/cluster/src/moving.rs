@@ -287,7 +287,7 @@ async fn end_tree(kernel: &Kernel, tree_move: &TreeMove) -> Result<(), KernelErr
     let living = async || {
         let mut living = Vec::new();
         for (old, _) in &tree_move.pids {
-            if copies::row_of(kernel, *old).await?.exit.is_none() {
+            if copies::lives(kernel, *old).await? {
                 living.push(*old);
             }
         }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dormouse_actors::ports::{BlobReader, StoreError};
 use dormouse_proto::id::ContentHash;
+use serde::{Deserialize, Serialize};
 
 use crate::batch::name_blob;
 use crate::connections::parameters;
@@ -67,7 +68,7 @@ pub struct LargeContent {
 }
 
 /// What a collection of objects found and did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectCollection {
     /// The objects in the store before the collection.
     pub objects: u64,
@@ -146,6 +147,9 @@ impl Database {
         }
         let names: Vec<_> = old.iter().map(|object| object.name).collect();
         let announced = self.announce_deletions(&names)?;
+        if announced.is_empty() {
+            return Ok(());
+        }
         objects.delete(&announced)?;
         self.end_deletions(&announced)?;
         let deleted = old.iter().filter(|object| announced.contains(&object.name));
