@@ -7,11 +7,11 @@
 //! Dropping a permit returns it. Dropping the future that waits for a permit removes its ticket
 //! from the queue, even if the permit was granted at the same moment.
 //!
-//! Kernels that share permits share their queues: a tree is known by its root, so that trees of all of
-//! them take turns, if no two of these kernels have a pid in common.
+//! Kernels that share permits share their queues: a tree is known by its root, so that trees of all
+//! of them take turns, if no two of these kernels have a pid in common.
 //!
-//! Several programs can share the limits of a server: each has a share, which somebody sets who knows
-//! what all of them use ([`ModelPermits::in_shares`]).
+//! Several programs can share the limits of a server: each has a share, which somebody sets who
+//! knows what all of them use ([`ModelPermits::in_shares`]).
 //!
 //! Permits limit calls and nothing else: a process that waits for one receives messages and signals
 //! as usual.
@@ -53,8 +53,6 @@ pub struct ModelServer {
 pub struct ServerDemand {
     /// The server.
     pub server: ModelServer,
-    /// How many calls may run at a time, in all programs that share the limit.
-    pub limit: usize,
     /// What is used, and wanted.
     pub demand: PermitDemand,
     /// What this program may use now.
@@ -62,7 +60,8 @@ pub struct ServerDemand {
 }
 
 /// The permits for model calls: a queue for each server of each provider. Several kernels of one
-/// program can share them ([`KernelBuilder::model_permits`](crate::handle::KernelBuilder::model_permits)).
+/// program can share them
+/// ([`KernelBuilder::model_permits`](crate::handle::KernelBuilder::model_permits)).
 pub struct ModelPermits {
     limits: CallLimits,
     queues: Mutex<BTreeMap<ModelServer, Arc<PermitQueue>>>,
@@ -73,9 +72,9 @@ pub struct ModelPermits {
 }
 
 impl ModelPermits {
-    /// Permits for `max_concurrent` calls at each provider, and at each server and with each key that
-    /// programs name instead; for another number at the providers in `by_provider`, by the word in
-    /// `[model] provider = "…"`. At least one call may run in any case.
+    /// Permits for `max_concurrent` calls at each provider, and at each server and with each key
+    /// that programs name instead; for another number at the providers in `by_provider`, by the
+    /// word in `[model] provider = "…"`. At least one call may run in any case.
     #[must_use]
     pub fn new(
         max_concurrent: usize,
@@ -109,8 +108,8 @@ impl ModelPermits {
         }
     }
 
-    /// What this program may use of the limits of a server from now on. Permits that are granted stay:
-    /// see [`demands`](Self::demands) for what they are.
+    /// What this program may use of the limits of a server from now on. Permits that are granted
+    /// stay: see [`demands`](Self::demands) for what they are.
     pub fn set_share(&self, server: &ModelServer, share: PermitShare) {
         let queue = self.queues().get(server).cloned();
         if let Some(queue) = queue {
@@ -118,8 +117,8 @@ impl ModelPermits {
         }
     }
 
-    /// What calls use and want, of each server that there was a call to. The share that is returned is
-    /// in force: what is used grows no more than up to it.
+    /// What calls use and want, of each server that there was a call to. The share that is returned
+    /// is in force: what is used grows no more than up to it.
     #[must_use]
     pub fn demands(&self) -> Vec<ServerDemand> {
         let queues = self.queues().clone().into_iter();
@@ -127,7 +126,6 @@ impl ModelPermits {
             let now = queue.now_ms();
             let state = queue.lock();
             ServerDemand {
-                limit: self.limit(&server.provider),
                 demand: state.permits.demand(now),
                 share: state.permits.share(),
                 server,

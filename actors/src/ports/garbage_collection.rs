@@ -57,7 +57,7 @@ pub struct SweepRequest<'a> {
 pub struct MarkToken(pub u64);
 
 /// Whether a sweep writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SweepMode {
     /// Only counts.
     Count,

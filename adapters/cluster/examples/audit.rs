@@ -1,5 +1,5 @@
-//! Runs the audit of `examples/audit` on a cluster, kills a node in the middle, and compares what comes
-//! out with the same audit in one kernel. `examples/cluster/audit` calls it.
+//! Runs the audit of `examples/audit` on a cluster, kills a node in the middle, and compares what
+//! comes out with the same audit in one kernel. `examples/cluster/audit` calls it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -39,7 +39,8 @@ struct Arguments {
     /// The database of the cluster, without a password.
     #[arg(long)]
     store: String,
-    /// The folder of the cluster: NAME.pid of each node, and the folder `report`, which nodes may write.
+    /// The folder of the cluster: NAME.pid of each node, and the folder `report`, which nodes may
+    /// write.
     #[arg(long)]
     folder: PathBuf,
     /// How many audits run at once.
@@ -145,8 +146,8 @@ fn files() -> Result<BTreeMap<String, Bytes>> {
     FILES.iter().map(read).collect()
 }
 
-/// The audit in one kernel, with its store in the memory of this program and the pids that the audit
-/// has on the cluster: the conversations name them.
+/// The audit in one kernel, with its store in the memory of this program and the pids that the
+/// audit has on the cluster: the conversations name them.
 async fn alone(root: Pid, report: PathBuf) -> Result<Outcome> {
     let folder = report.parent().context("the report is in a folder")?;
     std::fs::create_dir_all(folder)?;
@@ -300,8 +301,8 @@ fn table(tree: &[Listed]) -> String {
     text
 }
 
-/// Writes which lines of an audit differ from those of one kernel, and why. Returns whether the reports
-/// are equal.
+/// Writes which lines of an audit differ from those of one kernel, and why. Returns whether the
+/// reports are equal.
 fn compare(number: usize, alone: &Outcome, cluster: &Outcome, text: &mut String) -> Result<bool> {
     let (here, there) = (cluster.tree.len(), alone.tree.len());
     ensure!(

@@ -10,15 +10,18 @@ use bytes::Bytes;
 use dormouse::checkpoint::{Checkpoint, Scope};
 use dormouse::id::{CheckpointId, FactNumber, Pid};
 use dormouse::mail::PeerMessage;
-use dormouse::ports::StoreError;
+use dormouse::ports::{StoreError, SweepMode};
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::record::codec;
+use dormouse::retention::Retention;
 use dormouse::user_input::{InputPart, UserInput};
 use dormouse::{LogLine, ProcessView};
+use dormouse_postgres::ObjectCollection;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::copies::ImportCall;
 use crate::error::{ClusterError, Refusal};
+use crate::garbage::ShardCollection;
 
 /// How long a node lets a remote caller wait for the end of a process before it is asked again. A
 /// caller notices a machine that has vanished after somewhat more than this.
@@ -79,6 +82,24 @@ pub(crate) enum Call {
     Export {
         pid: Pid,
     },
+    /// A garbage collection. Asked for again with the same id until it is done.
+    Collect {
+        request: Arc<str>,
+        what: CollectCall,
+    },
+}
+
+/// What a node is to collect.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CollectCall {
+    /// The shard that is called.
+    Shard {
+        retention: Retention,
+        mode: SweepMode,
+    },
+    /// The objects of all shards that are at least so old.
+    Objects { grace: Duration },
 }
 
 /// A process to be started.
@@ -220,6 +241,14 @@ pub(crate) enum Reply {
     /// The old and the new pid of each process.
     Imported(Vec<(Pid, Pid)>),
     Export(Blob),
+    /// The collection is not done yet.
+    Collecting,
+    Collected {
+        deleted: ShardCollection,
+        unreadable: Vec<String>,
+    },
+    /// `None` if the node has no object store.
+    CollectedObjects(Option<ObjectCollection>),
 }
 
 /// Why a call has no reply.
@@ -264,11 +293,12 @@ impl Call {
             Self::Import(_) => "import",
             Self::ResumeCopy { .. } => "resumption",
             Self::Export { .. } => "export",
+            Self::Collect { .. } => "garbage collection",
         }
     }
 
-    /// Whether the call may be made again when it may have been done. An interruption could end a later turn;
-    /// a second checkpoint or branch would be another one.
+    /// Whether the call may be made again when it may have been done. An interruption could end a
+    /// later turn; a second checkpoint or branch would be another one.
     pub(crate) fn may_be_repeated(&self) -> bool {
         match self {
             Self::Signal { signal, .. } => *signal != Signal::Interrupt,
@@ -282,6 +312,7 @@ impl Call {
             | Self::Processes { .. }
             | Self::ResumeCopy { .. }
             | Self::Export { .. }
+            | Self::Collect { .. }
             | Self::Deliver { .. } => true,
         }
     }
@@ -295,14 +326,18 @@ impl Call {
             | Self::Checkpoint { pid, .. }
             | Self::Branch { pid, .. }
             | Self::Info { pid }
+            | Self::Inspect { pid }
+            | Self::Log { pid }
             | Self::Export { pid } => Some(*pid),
             Self::Deliver { message } => {
                 let message: Option<PeerMessage> = codec::decode(&message.0).ok();
                 message.map(|message| message.to)
             }
-            Self::Start(_) | Self::Processes { .. } | Self::Import(_) | Self::ResumeCopy { .. } => {
-                None
-            }
+            Self::Start(_)
+            | Self::Processes { .. }
+            | Self::Import(_)
+            | Self::ResumeCopy { .. }
+            | Self::Collect { .. } => None,
         }
     }
 
@@ -315,6 +350,8 @@ impl Call {
             | Self::Checkpoint { pid, .. }
             | Self::Branch { pid, .. }
             | Self::Info { pid }
+            | Self::Inspect { pid }
+            | Self::Log { pid }
             | Self::Export { pid } => *pid = to,
             Self::Deliver { message } => {
                 let moved = codec::decode(&message.0)
@@ -323,8 +360,11 @@ impl Call {
                     *message = Blob(moved.into());
                 }
             }
-            Self::Start(_) | Self::Processes { .. } | Self::Import(_) | Self::ResumeCopy { .. } => {
-            }
+            Self::Start(_)
+            | Self::Processes { .. }
+            | Self::Import(_)
+            | Self::ResumeCopy { .. }
+            | Self::Collect { .. } => {}
         }
         self
     }

@@ -1,14 +1,15 @@
-//! Brings calls to the node that holds their shard, wherever that is, and to the next one if that node
-//! is gone.
+//! Brings calls to the node that holds their shard, wherever that is, and to the next one if that
+//! node is gone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_postgres::ShardId;
+use dormouse_postgres::{LargeContents, ShardId};
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, CallError, Reply, StartCall, WAIT_AT_MOST, final_error};
+use crate::collections::Collections;
 use crate::database::on_database;
 use crate::error::ClusterError;
 use crate::execute::execute;
@@ -22,7 +23,7 @@ pub(crate) const CALL_PATH: &str = "/v1/call";
 /// The most bytes of a call: the files of a program, as base64.
 pub(crate) const MAX_CALL_BYTES: usize = 96 << 20;
 
-/// How long another node may take for a call, other than a wait.
+/// How long another node may take for a call, other than a wait or a garbage collection.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -46,6 +47,10 @@ pub(crate) struct Caller {
     pub(crate) token: String,
     /// How long a call is tried again while no node answers for its shard.
     pub(crate) failover_limit: Duration,
+    /// Where large contents of this node's shards are.
+    pub(crate) objects: Option<Arc<dyn LargeContents>>,
+    /// The garbage collections of this node.
+    pub(crate) collections: Arc<Collections>,
     /// The addresses of owners, as they were last seen.
     routes: Mutex<HashMap<ShardId, String>>,
 }
@@ -55,6 +60,7 @@ impl Caller {
         tables: Tables,
         token: String,
         failover_limit: Duration,
+        objects: Option<Arc<dyn LargeContents>>,
     ) -> Result<Self, ClusterError> {
         // As for this machine: no proxy belongs between nodes, wherever they are.
         let local = reqwest::Url::parse("http://127.0.0.1").map_err(options_error)?;
@@ -69,6 +75,8 @@ impl Caller {
             http: http.map_err(options_error)?,
             token,
             failover_limit,
+            objects,
+            collections: Arc::default(),
             routes: Mutex::default(),
         })
     }
@@ -135,11 +143,11 @@ impl Caller {
     /// Makes a call once: here, if the shard is here, or at the node that holds it.
     pub(crate) async fn attempt(&self, shard: ShardId, call: Call) -> Result<Reply, CallError> {
         if let Some(held) = self.held.get(shard) {
-            return execute(&self.tables, shard, &held, call).await;
+            return execute(self, shard, &held, call).await;
         }
         let address = self.address(shard).await?;
         let timeout = match call {
-            Call::Wait { .. } => WAIT_AT_MOST + CONNECT_TIMEOUT * 2,
+            Call::Wait { .. } | Call::Collect { .. } => WAIT_AT_MOST + CONNECT_TIMEOUT * 2,
             _ => CALL_TIMEOUT,
         };
         let request = self

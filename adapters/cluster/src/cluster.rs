@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse::KernelBuilder;
 use dormouse::id::Pid;
-use dormouse_postgres::{Database, DatabaseOptions};
+use dormouse_postgres::{Database, DatabaseOptions, LargeContents};
 use tokio::net::TcpListener;
 
 use crate::call::{Call, ClusterProcessInfo, Reply};
@@ -56,7 +56,9 @@ impl Cluster {
         kernel: impl Fn(Shard) -> KernelBuilder + Send + Sync + 'static,
     ) -> Result<Self, ClusterError> {
         let shards = Some(options.shards);
-        let caller = connect(&options.database, shards, options.failover_limit).await?;
+        let objects = options.large_contents.clone().map(|(objects, _)| objects);
+        let limit = options.failover_limit;
+        let caller = connect(&options.database, shards, limit, objects).await?;
         let listen = options.listen;
         let cannot_listen = |error: std::io::Error| {
             ClusterError::Options(format!("the node cannot listen on {listen}: {error}"))
@@ -100,7 +102,7 @@ impl Cluster {
     /// [`ClusterError::Database`].
     pub async fn connect(database: DatabaseOptions) -> Result<Self, ClusterError> {
         const FAILOVER_LIMIT: Duration = Duration::from_secs(60);
-        let caller = connect(&database, None, FAILOVER_LIMIT).await?;
+        let caller = connect(&database, None, FAILOVER_LIMIT, None).await?;
         Ok(Self { caller, node: None })
     }
 
@@ -229,6 +231,7 @@ async fn connect(
     options: &DatabaseOptions,
     shards: Option<u32>,
     failover_limit: Duration,
+    objects: Option<Arc<dyn LargeContents>>,
 ) -> Result<Arc<Caller>, ClusterError> {
     let (options, token) = (options.clone(), random::id()?);
     let opened = tokio::task::spawn_blocking(move || -> Result<_, ClusterError> {
@@ -239,7 +242,12 @@ async fn connect(
     });
     let opened = opened.await;
     let (tables, token) = opened.map_err(|error| ClusterError::Options(error.to_string()))??;
-    Ok(Arc::new(Caller::new(tables, token, failover_limit)?))
+    Ok(Arc::new(Caller::new(
+        tables,
+        token,
+        failover_limit,
+        objects,
+    )?))
 }
 
 impl std::fmt::Debug for Cluster {

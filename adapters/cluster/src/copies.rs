@@ -1,7 +1,7 @@
 //! Copies of trees that come from elsewhere: how a shard takes one, and which of them run.
 //!
-//! A copy has a label that names the move and the attempt. It is made held, and runs once its attempt
-//! is the one that the table of moves names. Any other copy of the move never runs.
+//! A copy has a label that names the move and the attempt. It is made held, and runs once its
+//! attempt is the one that the table of moves names. Any other copy of the move never runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -50,6 +50,15 @@ pub(crate) async fn row_of(kernel: &Kernel, pid: Pid) -> Result<ProcessRow, Kern
     Ok(found.ok_or(NotFound::Process(pid))?)
 }
 
+/// Whether a process has not ended. One that a garbage collection has deleted has.
+pub(crate) async fn lives(kernel: &Kernel, pid: Pid) -> Result<bool, KernelError> {
+    match row_of(kernel, pid).await {
+        Ok(row) => Ok(row.exit.is_none()),
+        Err(KernelError::NotFound(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The rows of all processes without a parent.
 pub(crate) async fn roots(kernel: &Kernel) -> Result<Vec<ProcessRow>, KernelError> {
     let mut roots = Vec::new();
@@ -79,8 +88,8 @@ pub(crate) fn labels_to_keep(row: &ProcessRow) -> Vec<Label> {
     kept.cloned().collect()
 }
 
-/// Makes a copy in this shard, held. Copies that earlier attempts have left are ended: none of them can
-/// become the tree.
+/// Makes a copy in this shard, held. Copies that earlier attempts have left are ended: none of them
+/// can become the tree.
 pub(crate) async fn import(kernel: &Kernel, call: ImportCall) -> Result<Reply, CallError> {
     let ImportCall {
         move_id,
@@ -89,11 +98,9 @@ pub(crate) async fn import(kernel: &Kernel, call: ImportCall) -> Result<Reply, C
         is_from_shard,
         export,
     } = call;
-    for row in roots(kernel).await? {
-        let is_earlier = |(id, of): (&str, u64)| id == move_id && of < attempt;
-        if row.exit.is_none() && move_of(&row).is_some_and(is_earlier) {
-            kernel.process(row.pid).await?.kill().await?;
-        }
+    // The first attempt has none before it, and spares the pass over the process table.
+    if attempt > 1 {
+        end_earlier_copies(kernel, &move_id, attempt).await?;
     }
     let label = Label::new(MOVE_LABEL, &format!("{move_id}.{attempt}"));
     let label = label.map_err(KernelError::from)?;
@@ -108,11 +115,25 @@ pub(crate) async fn import(kernel: &Kernel, call: ImportCall) -> Result<Reply, C
     Ok(Reply::Imported(imported.pids))
 }
 
+async fn end_earlier_copies(
+    kernel: &Kernel,
+    move_id: &str,
+    attempt: u64,
+) -> Result<(), KernelError> {
+    for row in roots(kernel).await? {
+        let is_earlier = |(id, of): (&str, u64)| id == move_id && of < attempt;
+        if row.exit.is_none() && move_of(&row).is_some_and(is_earlier) {
+            kernel.process(row.pid).await?.kill().await?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs a copy that has become the tree.
 pub(crate) async fn resume(kernel: &Kernel, pids: Vec<Pid>) -> Result<Reply, CallError> {
     tracing::info!(root = ?pids.first(), step = "resuming", "a tree moves");
     for pid in pids {
-        if row_of(kernel, pid).await?.exit.is_some() {
+        if !lives(kernel, pid).await? {
             continue;
         }
         // One that cannot be loaded is held, as after an opening of its shard.
@@ -133,8 +154,8 @@ fn move_of(row: &ProcessRow) -> Option<(&str, u64)> {
     Some((id, attempt.parse().ok()?))
 }
 
-/// Whether a process without a parent is the root of a tree, and not of a copy that did not become one.
-/// `moves` has the attempt of each move that did.
+/// Whether a process without a parent is the root of a tree, and not of a copy that did not become
+/// one. `moves` has the attempt of each move that did.
 pub(crate) fn is_tree(row: &ProcessRow, moves: &BTreeMap<String, Option<u64>>) -> bool {
     move_of(row).is_none_or(|(id, attempt)| match moves.get(id) {
         Some(committed) => *committed == Some(attempt),

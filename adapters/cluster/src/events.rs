@@ -111,8 +111,8 @@ async fn row_of(kernel: &Kernel, pid: Pid) -> Result<ProcessRow, KernelError> {
     Ok(found.next().ok_or(NotFound::Process(pid))?)
 }
 
-/// The events of a process, wherever it runs and wherever it moves, up to its end. Ends early if the
-/// process does not exist.
+/// The events of a process, wherever it runs and wherever it moves, up to its end. Ends early if
+/// the process does not exist.
 pub(crate) fn events(caller: Arc<Caller>, pid: Pid) -> impl Stream<Item = ClusterEvent> + Send {
     let (sender, receiver) = mpsc::channel(BUFFERED);
     let mut pid = pid;

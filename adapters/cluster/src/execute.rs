@@ -18,6 +18,8 @@ use crate::call::{
     Blob, Call, CallError, ClusterPosition, ClusterProcessInfo, FirstInput, Part, Reply, Signal,
     StartCall, WAIT_AT_MOST, input_of,
 };
+use crate::caller::Caller;
+use crate::collections::collect;
 use crate::copies;
 use crate::database::on_database;
 use crate::error::Refusal;
@@ -36,7 +38,7 @@ const INPUT_FACT: &str = "message_queued";
 
 /// Executes a call on a shard of this node.
 pub(crate) async fn execute(
-    tables: &Tables,
+    caller: &Caller,
     shard: ShardId,
     held: &HeldShard,
     call: Call,
@@ -60,10 +62,14 @@ pub(crate) async fn execute(
             parts,
             request,
         } => {
-            let (tables, id) = (tables.clone(), request.clone());
+            let (tables, id) = (caller.tables.clone(), request.clone());
             let sending =
                 async move { with_kernel(&kernel, input(tables, &kernel, pid, parts, id)).await };
             held.in_flight.run(request, sending).await
+        }
+        Call::Collect { request, what } => {
+            let collecting = collect(caller, shard, &kernel, request, what);
+            with_kernel(&kernel, collecting).await
         }
         call => with_kernel(&kernel, execute_plain(&kernel, call)).await,
     }
@@ -157,7 +163,7 @@ async fn execute_plain(kernel: &Kernel, call: Call) -> Result<Reply, CallError> 
             let export = copies::export_tree(kernel, pid).await?;
             Ok(Reply::Export(Blob(export)))
         }
-        Call::Start(_) | Call::Input { .. } => Err(CallError::refused(
+        Call::Start(_) | Call::Input { .. } | Call::Collect { .. } => Err(CallError::refused(
             Refusal::Invalid,
             "this call has a request id and runs as a request",
         )),

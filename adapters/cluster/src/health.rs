@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use crate::collections::CollectionCounters;
 use crate::database::on_database;
 use crate::held::ShardState;
 use crate::node::Node;
@@ -46,9 +47,7 @@ pub(crate) async fn metrics(State(node): State<Arc<Node>>) -> Response {
         }
     }
     let counters = &node.counters;
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as f64;
-    let mut text = String::new();
-    for (name, kind, help, value) in [
+    let metrics: [Metric; 10] = [
         (
             "shards_held",
             "gauge",
@@ -109,7 +108,10 @@ pub(crate) async fn metrics(State(node): State<Arc<Node>>) -> Response {
             "Whether the node is ready.",
             f64::from(u8::from(node.is_ready())),
         ),
-    ] {
+    ];
+    let mut text = String::new();
+    let of_garbage = garbage_metrics(&node.caller.collections.counters);
+    for (name, kind, help, value) in metrics.into_iter().chain(of_garbage) {
         // Writing to a string never fails.
         let _ = writeln!(
             text,
@@ -117,4 +119,47 @@ pub(crate) async fn metrics(State(node): State<Arc<Node>>) -> Response {
         );
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+/// A name without its prefix, a kind, what it says, and the value.
+type Metric = (&'static str, &'static str, &'static str, f64);
+
+fn garbage_metrics(counters: &CollectionCounters) -> [Metric; 6] {
+    let metric = |name, help, counter| (name, "counter", help, count(counter));
+    [
+        metric(
+            "garbage_collections_total",
+            "Garbage collections of shards that this node has made.",
+            &counters.shards,
+        ),
+        metric(
+            "garbage_processes_total",
+            "Ended processes that they deleted.",
+            &counters.processes,
+        ),
+        metric(
+            "garbage_contents_total",
+            "Contents, and references to objects, that they deleted.",
+            &counters.contents,
+        ),
+        metric(
+            "garbage_bytes_total",
+            "The bytes of these contents.",
+            &counters.bytes,
+        ),
+        metric(
+            "garbage_objects_total",
+            "Objects that this node has deleted since no shard referred to them.",
+            &counters.objects,
+        ),
+        metric(
+            "garbage_object_bytes_total",
+            "The bytes of these objects.",
+            &counters.object_bytes,
+        ),
+    ]
+}
+
+fn count(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
 }

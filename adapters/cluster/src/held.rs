@@ -153,16 +153,16 @@ impl Lease for ClaimLease {
     }
 }
 
-/// The requests of a shard that run now: an attempt that comes while an earlier one runs gets the same
-/// reply, and is not executed twice.
+/// The requests of a shard that run now: an attempt that comes while an earlier one runs gets the
+/// same reply, and is not executed twice.
 #[derive(Default)]
 pub(crate) struct InFlight(Mutex<HashMap<Arc<str>, SharedReply>>);
 
 type SharedReply = Shared<BoxFuture<'static, Result<Reply, CallError>>>;
 
 impl InFlight {
-    /// Runs a request, or waits for the one with this id that runs. The request goes on if the caller
-    /// goes away.
+    /// Runs a request, or waits for the one with this id that runs. The request goes on if the
+    /// caller goes away.
     pub(crate) async fn run(
         self: &Arc<Self>,
         id: Arc<str>,

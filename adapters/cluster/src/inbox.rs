@@ -109,8 +109,8 @@ impl Tables {
 }
 
 impl Node {
-    /// Delivers the messages of the inbox to the shards of this node, until it leaves. A message whose
-    /// delivery takes long does not hold up the others.
+    /// Delivers the messages of the inbox to the shards of this node, until it leaves. A message
+    /// whose delivery takes long does not hold up the others.
     pub(crate) async fn read_inbox(self: Arc<Self>) {
         let under_way: Arc<Mutex<HashSet<MessageKey>>> = Arc::default();
         while self.phase() != Phase::Left {

@@ -1,9 +1,10 @@
-//! How a node shares the budgets of labels with other nodes: it reads the budgets, tells its kernels,
-//! reports what they have used, and takes and gives back slices.
+//! How a node shares the budgets of labels with other nodes: it reads the budgets, tells its
+//! kernels, reports what they have used, and takes and gives back slices.
 //!
-//! A kernel counts for a label once one of its trees has the label. From then on the truth of what a
-//! shard has used is in its own records, and `label_slice` says how much it may use. A slice belongs
-//! to the shard: it ends with the claim, and the next owner begins with what the records show.
+//! A kernel counts for a label once one of its trees has the label. From then on the truth of what
+//! a shard has used is in its own records, and `label_slice` says how much it may use. A slice
+//! belongs to the shard: it ends with the claim, and the next owner begins with what the records
+//! show.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};

@@ -107,7 +107,8 @@ impl Slice {
         }
     }
 
-    /// What is to be reported, if anything is. What is given back may no longer be used from here on.
+    /// What is to be reported, if anything is. What is given back may no longer be used from here
+    /// on.
     fn report(&mut self, budget: &SharedBudget) -> Option<SliceChange> {
         if self.generation != Some(budget.generation) {
             return None;
@@ -166,7 +167,8 @@ impl ShardSlices {
         slice.observe(until_ms, used);
     }
 
-    /// The labels that this shard has to do with, each with the generation that the kernel counts for.
+    /// The labels that this shard has to do with, each with the generation that the kernel counts
+    /// for.
     pub(crate) fn generations(&self) -> Vec<(Label, Option<i64>)> {
         let slices = self.lock();
         let generation = |(label, slice): (&Label, &Slice)| (label.clone(), slice.generation);
@@ -220,8 +222,8 @@ impl ShardSlices {
         }
     }
 
-    /// Takes over the answer to a report. Returns whether the kernel is to look again: there is more
-    /// to use, or nothing anywhere.
+    /// Takes over the answer to a report. Returns whether the kernel is to look again: there is
+    /// more to use, or nothing anywhere.
     pub(crate) fn apply(&self, report: &UsageReport, answer: &GrantedSlice) -> bool {
         let Some(budget) = self.budget(&report.label) else {
             return false;

@@ -144,8 +144,8 @@ impl Tables {
             .collect()
     }
 
-    /// Reports usage, and changes slices. Leaves out the reports of which another budget, or a later
-    /// owner of the shard, made nothing. One round trip.
+    /// Reports usage, and changes slices. Leaves out the reports of which another budget, or a
+    /// later owner of the shard, made nothing. One round trip.
     pub(crate) fn share_labels(
         &self,
         mut reports: Vec<UsageReport>,

@@ -29,8 +29,8 @@ pub struct LabelAmount {
     pub amount: Amount,
     /// The most that all trees may use in a period.
     pub limit: u64,
-    /// What they have used in the present one, as nodes have reported it: half a second old at most,
-    /// and for a shard without an owner what its last owner said.
+    /// What they have used in the present one, as nodes have reported it: half a second old at
+    /// most, and for a shard without an owner what its last owner said.
     pub used: u64,
     /// What shards may use in addition without asking for more. It comes back if it is not used.
     pub leased: u64,
@@ -40,15 +40,16 @@ impl Cluster {
     /// Sets what all trees with a label may use together, in all shards, for each day or month of a
     /// time zone. It is durable when this returns, and nodes keep it half a second later.
     ///
-    /// Each shard takes slices of the budget, a quarter of what is left at a time, and its trees begin
-    /// nothing once their slice is used up. What a shard has not used for three seconds goes back, and
-    /// so does what it has left when it goes to another node. The slice of a node that is lost counts
-    /// as used until another node has its shard; then the records of the shard say what was used.
+    /// Each shard takes slices of the budget, a quarter of what is left at a time, and its trees
+    /// begin nothing once their slice is used up. What a shard has not used for three seconds goes
+    /// back, and so does what it has left when it goes to another node. The slice of a node that is
+    /// lost counts as used until another node has its shard; then the records of the shard say what
+    /// was used.
     ///
-    /// All slices together are at most the budget. What can exceed it are calls that are in flight when
-    /// a slice is used up, at most one for each process with the label, as within one kernel; and what
-    /// a lost node used for calls whose replies it had not recorded. A limit that is set lower counts
-    /// once all nodes have seen it. Nodes name a period by their own clock.
+    /// All slices together are at most the budget. What can exceed it are calls that are in flight
+    /// when a slice is used up, at most one for each process with the label, as within one kernel;
+    /// and what a lost node used for calls whose replies it had not recorded. A limit that is set
+    /// lower counts once all nodes have seen it. Nodes name a period by their own clock.
     ///
     /// Usage is counted in a shard from when one of its trees has the label and the budget is set.
     /// Other limits keep the count; another period or zone begins at zero.

@@ -1,9 +1,9 @@
 //! Many machines: nodes that share a database, and handles on processes that are valid everywhere.
 //!
-//! A *shard* is one log in PostgreSQL with one owner, and a tree of processes lives in one shard
-//! as long as it is not [moved](Cluster::move_tree). A *node* is a program that claims shards and runs a kernel for each, with one set of
-//! models, permits and tools. [`Cluster::join`] makes a program a node; [`Cluster::connect`] lets a
-//! program use the processes without running any.
+//! A *shard* is one log in PostgreSQL with one owner, and a tree of processes lives in one shard as
+//! long as it is not [moved](Cluster::move_tree). A *node* is a program that claims shards and runs
+//! a kernel for each, with one set of models, permits and tools. [`Cluster::join`] makes a program
+//! a node; [`Cluster::connect`] lets a program use the processes without running any.
 //!
 //! ```no_run
 //! use dormouse::Kernel;
@@ -24,16 +24,16 @@
 //!
 //! # Who owns a shard
 //!
-//! Each node computes it from the list of live nodes, by rendezvous hashing ([`placement`]): nothing
-//! moves that does not have to. A node renews its leases every third of their length. If it is
-//! silent for as long as a lease, others take over within the lease and half a second, by the clock of
-//! the database. A node that was only paused finds that its leases are lost before it begins an effect,
-//! and the database refuses its commits. What it had in flight is unknown to its successor, as after a
-//! crash.
+//! Each node computes it from the list of live nodes, by rendezvous hashing ([`placement`]):
+//! nothing moves that does not have to. A node renews its leases every third of their length. If it
+//! is silent for as long as a lease, others take over within the lease and half a second, by the
+//! clock of the database. A node that was only paused finds that its leases are lost before it
+//! begins an effect, and the database refuses its commits. What it had in flight is unknown to its
+//! successor, as after a crash.
 //!
 //! Programs can need labels of nodes (`[placement] needs`). The first start with some needs creates
-//! four shards for exactly these needs, and only nodes with all of these labels own them. If there is
-//! no such node, these shards have no owner, and their trees wait.
+//! four shards for exactly these needs, and only nodes with all of these labels own them. If there
+//! is no such node, these shards have no owner, and their trees wait.
 //!
 //! # What is done once
 //!
@@ -59,17 +59,19 @@
 //!
 //! The tables are in the schema of the store, and have migrations with numbers of their own.
 //!
-//! What counts in one kernel counts in one shard: names of processes, lists of checkpoints, and ids of
-//! checkpoints. Budgets of labels count in the whole cluster ([`Cluster::set_label_budget`]).
+//! What counts in one kernel counts in one shard: names of processes, lists of checkpoints, and ids
+//! of checkpoints. Budgets of labels count in the whole cluster ([`Cluster::set_label_budget`]).
 
 mod call;
 mod caller;
 mod cluster;
+mod collections;
 mod copies;
 mod database;
 mod error;
 mod events;
 mod execute;
+mod garbage;
 mod health;
 mod held;
 mod inbox;
@@ -98,6 +100,7 @@ pub use call::{ClusterFact, ClusterPosition, ClusterProcessInfo, ClusterProcessV
 pub use cluster::{Cluster, NodeInfo};
 pub use error::{ClusterError, Refusal};
 pub use events::ClusterEvent;
+pub use garbage::{ClusterCollection, OBJECT_GRACE, ShardCollection};
 pub use labels::{ClusterLabel, LabelAmount};
 pub use options::ClusterOptions;
 pub use process::{ClusterProcess, Runs};

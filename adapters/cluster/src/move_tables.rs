@@ -134,8 +134,8 @@ impl Tables {
         Ok(rows.first().map(|row| row.get::<_, i64>(0).unsigned_abs()))
     }
 
-    /// Commits an attempt: from now on its copy is the tree. Returns whether it is; not if the shard
-    /// that the tree leaves has another owner by now, in which the old tree may run.
+    /// Commits an attempt: from now on its copy is the tree. Returns whether it is; not if the
+    /// shard that the tree leaves has another owner by now, in which the old tree may run.
     pub(crate) fn commit_move(
         &self,
         id: &str,

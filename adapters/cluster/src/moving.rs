@@ -2,18 +2,19 @@
 //!
 //! The node that has the shard of the tree does it, when it finds the move in the table:
 //!
-//! 1. It begins an attempt, and brings the shard to rest, as for a drain. From here on no process of the
-//!    shard runs, and calls for them wait.
+//! 1. It begins an attempt, and brings the shard to rest, as for a drain. From here on no process
+//!    of the shard runs, and calls for them wait.
 //! 2. It exports the tree from a kernel that holds all processes.
 //! 3. The other shard makes a copy, held, labelled with the attempt.
-//! 4. One statement commits the attempt, if this node still has the shard. **The tree has moved**: the
-//!    table says where each process went.
-//! 5. The shard is opened again. Before anything runs in it, the processes of the old tree are ended.
+//! 4. One statement commits the attempt, if this node still has the shard. **The tree has moved**:
+//!    the table says where each process went.
+//! 5. The shard is opened again. Before anything runs in it, the processes of the old tree are
+//!    ended.
 //! 6. The copy runs, and the move is done.
 //!
-//! If the node dies before 4, the next owner of the shard opens it with the old tree in it, and begins
-//! another attempt. If it dies after 4, the next owner begins with 5. A copy whose attempt was not
-//! committed never runs. So at each moment one of both trees is the one that goes on.
+//! If the node dies before 4, the next owner of the shard opens it with the old tree in it, and
+//! begins another attempt. If it dies after 4, the next owner begins with 5. A copy whose attempt
+//! was not committed never runs. So at each moment one of both trees is the one that goes on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -209,8 +210,8 @@ impl Node {
         }
     }
 
-    /// Commits the attempt. While it is not known whether that was done, the shard stays at rest, for as
-    /// long as this node has it.
+    /// Commits the attempt. While it is not known whether that was done, the shard stays at rest,
+    /// for as long as this node has it.
     async fn commit(
         &self,
         claim: &Claim,
@@ -286,7 +287,7 @@ async fn end_tree(kernel: &Kernel, tree_move: &TreeMove) -> Result<(), KernelErr
     let living = async || {
         let mut living = Vec::new();
         for (old, _) in &tree_move.pids {
-            if copies::row_of(kernel, *old).await?.exit.is_none() {
+            if copies::lives(kernel, *old).await? {
                 living.push(*old);
             }
         }

@@ -41,7 +41,8 @@ pub(crate) struct Node {
     /// Shards that could not be opened, and until when they are left alone.
     failed: Mutex<BTreeMap<ShardId, Instant>>,
     last_renewal: Mutex<Instant>,
-    /// Held while the database is told that the node lives, or has left: the last word is that it has.
+    /// Held while the database is told that the node lives, or has left: the last word is that it
+    /// has.
     heart: tokio::sync::Mutex<()>,
     /// Whether all shards that are this node's are open, as far as it knows.
     is_settled: AtomicBool,
@@ -296,7 +297,8 @@ impl Node {
                 .filter(|(_, held)| held.state == ShardState::Open)
                 .map(|(shard, _)| *shard)
                 .collect();
-            // All at once: each waits for calls in flight, and the deadline of a shard is that of all.
+            // All at once: each waits for calls in flight, and the deadline of a shard is that of
+            // all.
             join_all(open.into_iter().map(|shard| self.give_up(shard))).await;
             if self.caller.held.all().is_empty() {
                 break;

@@ -90,8 +90,8 @@ impl ClusterOptions {
     }
 
     /// The address to listen on for other nodes. What travels there is not encrypted: the token of
-    /// the cluster, programs, inputs and messages. Other addresses than those of this machine are for
-    /// networks that only nodes and their clients can read.
+    /// the cluster, programs, inputs and messages. Other addresses than those of this machine are
+    /// for networks that only nodes and their clients can read.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
@@ -126,26 +126,26 @@ impl ClusterOptions {
         self
     }
 
-    /// The number of concurrent model calls of all nodes together at each provider, and at each server
-    /// and with each key that programs name instead; at least one. It is in place of
-    /// [`model_calls`](Self::model_calls), and the same for all nodes; of different numbers the smallest
-    /// holds.
+    /// The number of concurrent model calls of all nodes together at each provider, and at each
+    /// server and with each key that programs name instead; at least one. It is in place of
+    /// [`model_calls`](Self::model_calls), and the same for all nodes; of different numbers the
+    /// smallest holds.
     ///
-    /// Each node has a share, in proportion to the calls that run and wait there; what is not needed
-    /// is shared equally. Shares change each second, and go to another node once no call uses them. A node
-    /// that cannot reach the database goes on with its share for as long as the
-    /// [lease](Self::lease), and then begins no call; the share goes to others after that time. What can
-    /// exceed the limit are calls that still run at a provider for a node that was lost, paused or cut
-    /// off for longer than its lease: at most its share.
+    /// Each node has a share, in proportion to the calls that run and wait there; what is not
+    /// needed is shared equally. Shares change each second, and go to another node once no call
+    /// uses them. A node that cannot reach the database goes on with its share for as long as the
+    /// [lease](Self::lease), and then begins no call; the share goes to others after that time.
+    /// What can exceed the limit are calls that still run at a provider for a node that was lost,
+    /// paused or cut off for longer than its lease: at most its share.
     #[must_use]
     pub fn shared_model_calls(mut self, max_concurrent: usize) -> Self {
         self.shared_limits.calls = Some(max_concurrent);
         self
     }
 
-    /// Like [`shared_model_calls`](Self::shared_model_calls), for one provider, by the word in `[model]
-    /// provider = "…"`. Other providers keep [`model_calls`](Self::model_calls) of each node, unless
-    /// `shared_model_calls` is set too.
+    /// Like [`shared_model_calls`](Self::shared_model_calls), for one provider, by the word in
+    /// `[model] provider = "…"`. Other providers keep [`model_calls`](Self::model_calls) of each
+    /// node, unless `shared_model_calls` is set too.
     #[must_use]
     pub fn shared_provider_calls(
         mut self,
@@ -157,19 +157,20 @@ impl ClusterOptions {
         self
     }
 
-    /// The `tokens_per_minute` of programs hold for the calls of all nodes together, in place of each
-    /// node's. Tokens are shared as [calls](Self::shared_model_calls) are; they go to another node once
-    /// they count no more. If calls with different limits to one server wait, the smallest holds for
-    /// all of them. What can exceed the limit is what calls use beyond their estimates, as at one node, and
-    /// what a node used in the minute before it was lost: at most its share.
+    /// The `tokens_per_minute` of programs hold for the calls of all nodes together, in place of
+    /// each node's. Tokens are shared as [calls](Self::shared_model_calls) are; they go to another
+    /// node once they count no more. If calls with different limits to one server wait, the
+    /// smallest holds for all of them. What can exceed the limit is what calls use beyond their
+    /// estimates, as at one node, and what a node used in the minute before it was lost: at most
+    /// its share.
     #[must_use]
     pub fn shared_tokens(mut self) -> Self {
         self.shared_limits.has_tokens = true;
         self
     }
 
-    /// Keeps contents from a length in bytes on in an object store, the same for all nodes; 64 KiB is
-    /// a good choice.
+    /// Keeps contents from a length in bytes on in an object store, the same for all nodes; 64 KiB
+    /// is a good choice.
     #[must_use]
     pub fn large_contents(mut self, objects: Arc<dyn LargeContents>, from_bytes: usize) -> Self {
         self.large_contents = Some((objects, from_bytes));

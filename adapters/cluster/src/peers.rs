@@ -2,8 +2,8 @@
 //!
 //! A message goes straight to the node that holds the shard of its receiver. If that node cannot be
 //! reached from here, the message goes through the table `inbox`, which every owner of the shard
-//! reads. The kernel of the sender sends it until it is answered, and that of the receiver keeps it once
-//! (MAIL-1), whatever way it came.
+//! reads. The kernel of the sender sends it until it is answered, and that of the receiver keeps it
+//! once (MAIL-1), whatever way it came.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

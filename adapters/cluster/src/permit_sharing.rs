@@ -1,10 +1,10 @@
 //! How a node shares the limits of servers of models with other nodes.
 //!
-//! A node uses no more than its share of a limit, and all shares together are at most the limit. Each
-//! second, and when a call waits, the node reports what it uses and wants, and gets a share in
+//! A node uses no more than its share of a limit, and all shares together are at most the limit.
+//! Each second, and when a call waits, the node reports what it uses and wants, and gets a share in
 //! proportion (`migrations/3.sql`). A share that is to get smaller is left in force at the database
-//! until what is used fits the smaller one. Without the database the node goes on with its shares until
-//! their lease ends; then no call begins.
+//! until what is used fits the smaller one. Without the database the node goes on with its shares
+//! until their lease ends; then no call begins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -46,8 +46,8 @@ pub(crate) struct GrantedShare {
 }
 
 impl Tables {
-    /// Reports what a node uses, and changes its shares. The answers are in the order of the reports;
-    /// `None` for a report that came after a later one. One round trip.
+    /// Reports what a node uses, and changes its shares. The answers are in the order of the
+    /// reports; `None` for a report that came after a later one. One round trip.
     pub(crate) fn share_permits(
         &self,
         node: &str,

@@ -4,10 +4,10 @@
 //! shard has a weight, and the eligible node with the highest weight owns the shard. So a node that
 //! joins takes shards only for itself, and of a node that leaves only its own shards move.
 //!
-//! A shard has *needs*, a set of labels, for life. It is eligible for the nodes that have all of them.
-//! Process trees with needs are started in shards with exactly these needs, so that wherever such
-//! a shard moves, its trees find what they need; without such a node it has no owner, and its trees
-//! wait.
+//! A shard has *needs*, a set of labels, for life. It is eligible for the nodes that have all of
+//! them. Process trees with needs are started in shards with exactly these needs, so that wherever
+//! such a shard moves, its trees find what they need; without such a node it has no owner, and its
+//! trees wait.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,8 @@ pub fn shard_of_request(
     shards.max_by_key(|shard| (weight(request, &shard.0.to_le_bytes()), *shard))
 }
 
-/// The weight of a pair. Equal in each version of the program: nodes of two versions run side by side.
+/// The weight of a pair. Equal in each version of the program: nodes of two versions run side by
+/// side.
 fn weight(name: &str, number: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(name.as_bytes()).update(&[0]).update(number);

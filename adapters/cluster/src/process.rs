@@ -19,8 +19,8 @@ use crate::events::{ClusterEvent, events};
 use crate::random;
 use crate::shard::shard_of;
 
-/// A process of a cluster. The handle is a number and a way to nodes: making one asks nobody, and it
-/// stays valid when the process moves.
+/// A process of a cluster. The handle is a number and a way to nodes: making one asks nobody, and
+/// it stays valid when the process moves.
 ///
 /// If the node that runs the process is gone, each method tries again until the process runs at
 /// another one, at most as long as [`failover_limit`](crate::ClusterOptions::failover_limit).

@@ -82,7 +82,7 @@ async fn call(
     let shard = ShardId(shard);
     let caller = &node.caller;
     Json(match caller.held.get(shard) {
-        Some(held) => execute(&caller.tables, shard, &held, call).await,
+        Some(held) => execute(caller, shard, &held, call).await,
         None => Err(CallError::NotOwner(format!(
             "{shard} is not at node {}",
             node.options.name

@@ -108,8 +108,8 @@ impl Node {
         builder.build().await
     }
 
-    /// Lets the work of a shard come to rest and releases the shard, so that another node can open it
-    /// at once. Nothing happens if it is not open.
+    /// Lets the work of a shard come to rest and releases the shard, so that another node can open
+    /// it at once. Nothing happens if it is not open.
     pub(crate) async fn give_up(&self, shard: ShardId) {
         let Some(held) = self.caller.held.begin_closing(shard) else {
             return;

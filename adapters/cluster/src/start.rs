@@ -26,8 +26,8 @@ pub struct ProgramFiles {
 }
 
 impl ProgramFiles {
-    /// A program of several files, by name, such as linked programs and prompts. `entry` is the name
-    /// of the main file.
+    /// A program of several files, by name, such as linked programs and prompts. `entry` is the
+    /// name of the main file.
     #[must_use]
     pub fn new(entry: impl Into<String>, files: BTreeMap<String, Bytes>) -> Self {
         let entry = entry.into();
@@ -122,8 +122,8 @@ impl ClusterStart {
         self
     }
 
-    /// An id of the caller's own, at most 256 bytes: of all starts with one id one makes a process, and
-    /// all return it, also after the program of the caller was started again. It is the label
+    /// An id of the caller's own, at most 256 bytes: of all starts with one id one makes a process,
+    /// and all return it, also after the program of the caller was started again. It is the label
     /// `dormouse.request` of the tree. Costs a pass over the process table of the shard.
     pub fn request_id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.request = Some(id.into());

@@ -23,7 +23,8 @@ use crate::random;
 use crate::shard::shard_of;
 use crate::start::{ProgramFiles, choose_shard};
 
-/// The key of the label that names the process of a cluster that a tree of a store was exported from.
+/// The key of the label that names the process of a cluster that a tree of a store was exported
+/// from.
 const EXPORTED_LABEL: &str = "dormouse.exported";
 
 /// How often it is looked how far a move is.
@@ -102,21 +103,22 @@ impl From<dormouse::ports::StoreError> for MoveError {
 }
 
 impl Cluster {
-    /// Moves the tree of a root to another shard, and returns a handle on the root there. All processes get new pids;
-    /// calls and messages for the old ones follow them, for as long as the cluster exists. The tree
-    /// goes on in one of both shards, whatever is lost in the middle: a table of the database says in which.
-    /// Called again for the same root, it waits for the same move, or moves the tree on from where it went.
+    /// Moves the tree of a root to another shard, and returns a handle on the root there. All
+    /// processes get new pids; calls and messages for the old ones follow them, for as long as the
+    /// cluster exists. The tree goes on in one of both shards, whatever is lost in the middle: a
+    /// table of the database says in which. Called again for the same root, it waits for the same
+    /// move, or moves the tree on from where it went.
     ///
-    /// Everything in the shard of the tree rests meanwhile, for up to the drain deadline and the time of
-    /// the export: calls that still run then are cut off, as when a node is lost. The other shard needs an owner.
-    /// The export of the tree has at most 64 MiB.
+    /// Everything in the shard of the tree rests meanwhile, for up to the drain deadline and the
+    /// time of the export: calls that still run then are cut off, as when a node is lost. The other
+    /// shard needs an owner. The export of the tree has at most 64 MiB.
     ///
-    /// The tree keeps its conversations, descriptors, effects, temporary files, labels, what is stopped,
-    /// and names that are free in the other shard. It does not keep its checkpoints, and the positions of its past
-    /// stay with the old pids. Its processes know each other by their old pids, and other trees by the
-    /// pids that these have. A message to another tree that was under way may arrive twice, since its
-    /// sender has another pid now; and a process of the shard that the tree has left, which writes to an old
-    /// pid, is told that this process has ended.
+    /// The tree keeps its conversations, descriptors, effects, temporary files, labels, what is
+    /// stopped, and names that are free in the other shard. It does not keep its checkpoints, and
+    /// the positions of its past stay with the old pids. Its processes know each other by their old
+    /// pids, and other trees by the pids that these have. A message to another tree that was under
+    /// way may arrive twice, since its sender has another pid now; and a process of the shard that
+    /// the tree has left, which writes to an old pid, is told that this process has ended.
     ///
     /// # Errors
     /// [`MoveError`].
@@ -185,16 +187,16 @@ impl Cluster {
         }
     }
 
-    /// Brings all trees of a store into the cluster. `source` is a kernel of the store in which nothing
-    /// runs, such as one that was opened with [`Recovery::Hold`](dormouse::Recovery::Hold): it is only
-    /// read, and must not run afterwards. `name` names the import: called again with the same name, it
-    /// goes on where it was, and brings no tree twice.
+    /// Brings all trees of a store into the cluster. `source` is a kernel of the store in which
+    /// nothing runs, such as one that was opened with [`Recovery::Hold`](dormouse::Recovery::Hold):
+    /// it is only read, and must not run afterwards. `name` names the import: called again with the
+    /// same name, it goes on where it was, and brings no tree twice.
     ///
-    /// Each tree comes as a whole, to a shard whose owners have the labels that its programs need, and
-    /// goes on there at once. Trees keep what they keep when they [move](Self::move_tree), also ended
-    /// ones. Budgets of labels become those of the cluster, unless it has some for the same labels, and count from zero.
-    /// Checkpoints, positions of the past and pids do not come along. One export is in memory at a
-    /// time, of at most 64 MiB.
+    /// Each tree comes as a whole, to a shard whose owners have the labels that its programs need,
+    /// and goes on there at once. Trees keep what they keep when they [move](Self::move_tree), also
+    /// ended ones. Budgets of labels become those of the cluster, unless it has some for the same
+    /// labels, and count from zero. Checkpoints, positions of the past and pids do not come along.
+    /// One export is in memory at a time, of at most 64 MiB.
     ///
     /// # Errors
     /// [`MoveError`]. The trees that came before are in the cluster.
@@ -302,14 +304,15 @@ impl Cluster {
         Err(MoveError::Refused { root, why })
     }
 
-    /// Brings all trees of the cluster into a store, whose kernel is `target`: each as a whole, with its
-    /// labels, held until it is [resumed](Kernel::resume) there. Returns the pid of each root in the cluster, and
-    /// in the store. Called again, it goes on where it was, and brings no tree twice: what came is not
-    /// brought up to date.
+    /// Brings all trees of the cluster into a store, whose kernel is `target`: each as a whole,
+    /// with its labels, held until it is [resumed](Kernel::resume) there. Returns the pid of each
+    /// root in the cluster, and in the store. Called again, it goes on where it was, and brings no
+    /// tree twice: what came is not brought up to date.
     ///
     /// The trees in the cluster stay, and go on: stop them first, or no longer run the nodes
-    /// afterwards. Trees keep what they keep when they [move](Self::move_tree). Each is as of one moment, and
-    /// two of them may be as of different ones. One export is in memory at a time, of at most 64 MiB.
+    /// afterwards. Trees keep what they keep when they [move](Self::move_tree). Each is as of one
+    /// moment, and two of them may be as of different ones. One export is in memory at a time, of
+    /// at most 64 MiB.
     ///
     /// # Errors
     /// [`MoveError`]. The trees that came before are in the store.

@@ -51,7 +51,8 @@ pub(crate) struct LiveNode {
 pub(crate) struct BegunInput {
     /// A commit of the shard before the one that has the input, if it arrived.
     pub(crate) last_commit: u64,
-    /// How many inputs to the process were begun at about the same time or later, this one included.
+    /// How many inputs to the process were begun at about the same time or later, this one
+    /// included.
     pub(crate) inputs: u64,
     /// A commit of the shard before those of all of them.
     pub(crate) first_commit: u64,
@@ -115,7 +116,8 @@ impl Tables {
         Ok(rows.iter().map(node).collect())
     }
 
-    /// Marks the nodes with this name: they give up their shards and leave. Returns how many there are.
+    /// Marks the nodes with this name: they give up their shards and leave. Returns how many there
+    /// are.
     pub(crate) fn mark_draining(&self, name: &str) -> Result<usize, StoreError> {
         let sql = "UPDATE {schema}.node SET draining = true WHERE name = $1 RETURNING id";
         let parameters = parameters![name.to_owned()];

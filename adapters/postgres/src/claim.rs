@@ -214,8 +214,8 @@ impl Database {
         Ok(lost)
     }
 
-    /// Ends the leases of these claims, so that other nodes can claim the shards at once. The caller
-    /// has stopped writing. One round trip.
+    /// Ends the leases of these claims, so that other nodes can claim the shards at once. The
+    /// caller has stopped writing. One round trip.
     ///
     /// # Errors
     /// [`StoreError::Io`]; the leases end by themselves then.

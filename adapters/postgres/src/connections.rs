@@ -48,8 +48,8 @@ impl Connections {
         connections
     }
 
-    /// Executes a statement, with the schema's name in place of `{schema}`. The statement must be one
-    /// that may be executed twice: it is sent again when the connection was lost.
+    /// Executes a statement, with the schema's name in place of `{schema}`. The statement must be
+    /// one that may be executed twice: it is sent again when the connection was lost.
     pub(crate) async fn query(
         &self,
         doing: &str,
@@ -141,8 +141,8 @@ fn pool(options: &DatabaseOptions) -> Result<Pool, DatabaseError> {
 
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// The waits between attempts: they double, and are spread by chance, so that the programs that lost
-/// the same server do not all return at once.
+/// The waits between attempts: they double, and are spread by chance, so that the programs that
+/// lost the same server do not all return at once.
 fn waits() -> impl Iterator<Item = Duration> {
     ExponentialBuilder::new()
         .with_min_delay(Duration::from_millis(20))

@@ -1,6 +1,7 @@
 //! Contents: in the database, or large ones in an object store (`objects.rs`).
 //!
-//! In the database a content is stored in chunks of 256 KiB, of which a read fetches only the bytes it needs.
+//! In the database a content is stored in chunks of 256 KiB, of which a read fetches only the bytes
+//! it needs.
 //!
 //! The contents of a batch are sent with it, up to 4 MiB together. Larger ones are uploaded before
 //! it, some chunks at a time, under a random number (their *body*), and the batch then names the

@@ -61,9 +61,9 @@ impl Database {
         Ok(database)
     }
 
-    /// Brings tables of another crate in this schema up to date: applies those of `migrations`, each
-    /// a text of SQL with `{schema}`, whose numbers (from 1) the table `{schema}.{table}` does not
-    /// have. The tables of this crate have numbers of their own.
+    /// Brings tables of another crate in this schema up to date: applies those of `migrations`,
+    /// each a text of SQL with `{schema}`, whose numbers (from 1) the table `{schema}.{table}` does
+    /// not have. The tables of this crate have numbers of their own.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -85,9 +85,9 @@ impl Database {
         self.0.connections.timeouts
     }
 
-    /// Executes a statement, in one round trip once a connection has prepared it. `{schema}` in it is
-    /// replaced by the name of the schema. The statement must be one that may be executed twice: it is
-    /// sent again when the connection was lost. For tables of other crates
+    /// Executes a statement, in one round trip once a connection has prepared it. `{schema}` in it
+    /// is replaced by the name of the schema. The statement must be one that may be executed twice:
+    /// it is sent again when the connection was lost. For tables of other crates
     /// ([`migrate`](Self::migrate)); those of this one are its own.
     ///
     /// # Errors

@@ -1,10 +1,10 @@
 //! Commits of several shards in one statement.
 //!
 //! A write of records alone is sent at once if few statements are on their way. Otherwise it waits
-//! until one of them returns, and is sent together with all that have waited: the more shards write,
-//! the fewer transactions and syncs each of their commits costs. The database accepts or refuses each
-//! write of a statement by itself. A refused one is returned to its writer, who asks for the reason
-//! (`write.rs`).
+//! until one of them returns, and is sent together with all that have waited: the more shards
+//! write, the fewer transactions and syncs each of their commits costs. The database accepts or
+//! refuses each write of a statement by itself. A refused one is returned to its writer, who asks
+//! for the reason (`write.rs`).
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -40,7 +40,8 @@ pub(crate) enum GroupAnswer {
         writes: i64,
         commit: i64,
     },
-    /// The write was refused, or the statement failed for a reason that may be that of another write.
+    /// The write was refused, or the statement failed for a reason that may be that of another
+    /// write.
     NotWritten(RecordWrite),
 }
 
@@ -160,8 +161,8 @@ pub(crate) async fn send_waiting(queue: Arc<GroupQueue>, connections: Connection
     }
 }
 
-/// The writes and their records, a column for each field. The records name their write by its number
-/// from 1.
+/// The writes and their records, a column for each field. The records name their write by its
+/// number from 1.
 fn columns(group: &[Waiting]) -> Parameters {
     let write_column = |field: fn(&RecordWrite) -> i64| -> Vec<i64> {
         group.iter().map(|waiting| field(&waiting.write)).collect()

@@ -30,18 +30,18 @@
 //! # Who may write
 //!
 //! A claim raises the *epoch* of its shard, which is the owner's token. Each write is one statement
-//! that checks the epoch and takes the next commit number under the lock of the shard's row, so that
-//! an owner that was superseded writes nothing, however late it wakes up. A lease ends by the clock
-//! of the database. A node asks [`Claim::is_surely_held`] before it does what cannot be undone; between
-//! that check and the effect, a pause of the machine can outlast the lease, and no store can
-//! prevent that.
+//! that checks the epoch and takes the next commit number under the lock of the shard's row, so
+//! that an owner that was superseded writes nothing, however late it wakes up. A lease ends by the
+//! clock of the database. A node asks [`Claim::is_surely_held`] before it does what cannot be
+//! undone; between that check and the effect, a pause of the machine can outlast the lease, and no
+//! store can prevent that.
 //!
 //! A write also has to follow the last one that its handle knows of, and has a random number. If a
 //! connection is lost, the statement is sent again, and the database recognises one that it has
 //! executed: the answer says what happened, and a statement that arrives late changes nothing. If
 //! the server stays away longer than [`DatabaseOptions::outage_limit`], the operation fails with an
-//! error, and the next write of the handle is refused if the lost one has arrived after all. Nothing
-//! is acknowledged meanwhile.
+//! error, and the next write of the handle is refused if the lost one has arrived after all.
+//! Nothing is acknowledged meanwhile.
 //!
 //! # What each operation costs
 //!
@@ -57,10 +57,10 @@
 //! | renewing all leases of a node; releasing them | 1 |
 //! | opening a shard | 0 |
 //!
-//! A connection needs one more for each kind of statement, to prepare it, and sets its options when it
-//! begins: a pooler between the program and the server has to keep sessions. The server limits the
-//! records of a batch to 1 GB. `.ci/postgres cargo bench` compares commits a second with those of
-//! `pgbench`.
+//! A connection needs one more for each kind of statement, to prepare it, and sets its options when
+//! it begins: a pooler between the program and the server has to keep sessions. The server limits
+//! the records of a batch to 1 GB. `.ci/postgres cargo bench` compares commits a second with those
+//! of `pgbench`.
 //!
 //! # How durable a commit is
 //!
@@ -75,30 +75,31 @@
 //! **Asynchronous replication can lose acknowledged commits.** A standby that is promoted has not
 //! received the last ones. The owner notices: its next write does not follow the last write of that
 //! database, and is refused with an error that says so. The kernel then continues from what is left
-//! once it is opened again, and effects that were made after lost commits are not remembered. Epochs
-//! are microseconds of the database's clock where that is higher than the last epoch, so that the
-//! promoted server does not give out a token again that the lost one gave. Who cannot accept the loss
-//! uses synchronous standbys.
+//! once it is opened again, and effects that were made after lost commits are not remembered.
+//! Epochs are microseconds of the database's clock where that is higher than the last epoch, so
+//! that the promoted server does not give out a token again that the lost one gave. Who cannot
+//! accept the loss uses synchronous standbys.
 //!
 //! # Large contents
 //!
 //! Contents are stored in chunks of 256 KiB. [`PostgresLog::large_contents`] puts those from a
-//! length on into an object store instead ([`LargeContents`]; with the feature `objects`, that of the
-//! crate `dormouse-objects`). [`Database::collect_objects`] deletes the objects that no shard refers
-//! to.
+//! length on into an object store instead ([`LargeContents`]; with the feature `objects`, that of
+//! the crate `dormouse-objects`). [`Database::collect_objects`] deletes the objects that no shard
+//! refers to.
 //!
 //! # Security
 //!
-//! * [`DatabaseOptions`] says what `sslmode` protects against. A server on another machine is verified
-//!   unless the address says otherwise. TLS is rustls on ring.
-//! * The password is in no message, no `Debug` form and no log. [`DatabaseOptions::without_password`]
-//!   refuses one in an address that others can read.
+//! * [`DatabaseOptions`] says what `sslmode` protects against. A server on another machine is
+//!   verified unless the address says otherwise. TLS is rustls on ring.
+//! * The password is in no message, no `Debug` form and no log.
+//!   [`DatabaseOptions::without_password`] refuses one in an address that others can read.
 //! * The role needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on the tables of the schema; whoever
-//!   creates or updates the tables, also the right to create them. The functions run with the rights
-//!   of their caller.
-//! * Whoever can write to the tables can forge records. [`RecordStore::key`](dormouse_records::RecordStore::key)
-//!   encrypts records and contents before they leave the program: then the database sees kinds,
-//!   numbers, times and lengths. A shard has the key of its first commit: use one key for all.
+//!   creates or updates the tables, also the right to create them. The functions run with the
+//!   rights of their caller.
+//! * Whoever can write to the tables can forge records.
+//!   [`RecordStore::key`](dormouse_records::RecordStore::key) encrypts records and contents before
+//!   they leave the program: then the database sees kinds, numbers, times and lengths. A shard has
+//!   the key of its first commit: use one key for all.
 //! * Nodes trust each other: each can claim every shard by force.
 
 mod batch;

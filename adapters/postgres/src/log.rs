@@ -20,8 +20,8 @@ use crate::shard::ShardId;
 use crate::write::{Large, Writer};
 
 /// The log of one shard. Give it to [`RecordStore`](dormouse_records::RecordStore::new_on), and use
-/// one handle for each owner: the writes of a second one with the same token are refused, since each
-/// write has to follow the last one that its handle knows of.
+/// one handle for each owner: the writes of a second one with the same token are refused, since
+/// each write has to follow the last one that its handle knows of.
 #[derive(Debug)]
 pub struct PostgresLog {
     database: Database,
@@ -47,8 +47,8 @@ impl PostgresLog {
     }
 
     /// The log of a shard that this node has claimed. Its [`claim`](RecordLog::claim) returns the
-    /// token of that claim. A write that fails is [`StoreError::Failed`], which closes the kernel: open
-    /// the shard again. Costs nothing.
+    /// token of that claim. A write that fails is [`StoreError::Failed`], which closes the kernel:
+    /// open the shard again. Costs nothing.
     #[must_use]
     pub fn claimed(database: &Database, claim: &Claim) -> Self {
         Self {
@@ -57,8 +57,8 @@ impl PostgresLog {
         }
     }
 
-    /// Keeps contents whose stored bytes are at least `from_bytes` long in an object store; 64 KiB is
-    /// a good choice. Contents that are stored already stay where they are. All shards of the
+    /// Keeps contents whose stored bytes are at least `from_bytes` long in an object store; 64 KiB
+    /// is a good choice. Contents that are stored already stay where they are. All shards of the
     /// database use the same store.
     #[must_use]
     pub fn large_contents(self, objects: Arc<dyn LargeContents>, from_bytes: usize) -> Self {
@@ -103,8 +103,8 @@ impl RecordLog for PostgresLog {
     ) -> Result<CommitNumber, StoreError> {
         let written = self.writer().append(owner, batch);
         match written {
-            // The processes whose facts were not written have stopped, and nothing in a node resumes
-            // them: the kernel closes, and the shard is opened again from what is written.
+            // The processes whose facts were not written have stopped, and nothing in a node
+            // resumes them: the kernel closes, and the shard is opened again from what is written.
             Err(error @ StoreError::Io { .. }) if self.claim.is_some() => {
                 Err(StoreError::Failed(error.to_string()))
             }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dormouse_actors::ports::{BlobReader, StoreError};
 use dormouse_proto::id::ContentHash;
+use serde::{Deserialize, Serialize};
 
 use crate::batch::name_blob;
 use crate::connections::parameters;
@@ -27,8 +28,8 @@ use crate::shard::ShardId;
 /// With the feature `objects`, the type `ObjectContents` of the crate `dormouse-objects` implements
 /// it.
 pub trait LargeContents: fmt::Debug + Send + Sync + 'static {
-    /// Writes a content, durably, unless the store has one of this name. Contents of equal names are
-    /// equal, though their stored bytes may differ.
+    /// Writes a content, durably, unless the store has one of this name. Contents of equal names
+    /// are equal, though their stored bytes may differ.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -67,7 +68,7 @@ pub struct LargeContent {
 }
 
 /// What a collection of objects found and did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectCollection {
     /// The objects in the store before the collection.
     pub objects: u64,
@@ -84,9 +85,10 @@ const DELETED_AT_ONCE: usize = 100;
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 impl Database {
-    /// Deletes the objects that no shard refers to, and that are older than `grace`. For one program at
-    /// a time: the announcement of one that stood still for an hour is taken over by the next. Costs a listing of the store, and two round trips
-    /// and one deletion for each 100 objects.
+    /// Deletes the objects that no shard refers to, and that are older than `grace`. For one
+    /// program at a time: the announcement of one that stood still for an hour is taken over by the
+    /// next. Costs a listing of the store, and two round trips and one deletion for each 100
+    /// objects.
     ///
     /// # Errors
     /// [`StoreError::Io`]. What was deleted before stays deleted; the next collection deletes the
@@ -145,6 +147,9 @@ impl Database {
         }
         let names: Vec<_> = old.iter().map(|object| object.name).collect();
         let announced = self.announce_deletions(&names)?;
+        if announced.is_empty() {
+            return Ok(());
+        }
         objects.delete(&announced)?;
         self.end_deletions(&announced)?;
         let deleted = old.iter().filter(|object| announced.contains(&object.name));
@@ -170,8 +175,9 @@ impl Database {
     }
 }
 
-/// Makes a shard refer to objects. Returns those that it must not, since they are being deleted. One
-/// round trip. A reference of a superseded owner is deleted by the next collection of its shard.
+/// Makes a shard refer to objects. Returns those that it must not, since they are being deleted.
+/// One round trip. A reference of a superseded owner is deleted by the next collection of its
+/// shard.
 pub(crate) fn refer(
     database: &Database,
     shard: ShardId,

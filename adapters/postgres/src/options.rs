@@ -147,8 +147,8 @@ impl DatabaseOptions {
         }
     }
 
-    /// Sets the number of connections that all shards of the program share, at least 1. An operation
-    /// waits while all of them are in use.
+    /// Sets the number of connections that all shards of the program share, at least 1. An
+    /// operation waits while all of them are in use.
     #[must_use]
     pub fn max_connections(self, max_connections: usize) -> Self {
         Self {

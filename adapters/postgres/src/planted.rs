@@ -1,5 +1,6 @@
-//! Defects that a build with `--cfg dormouse_planted` can have, so that tests can show that they find
-//! them (`.ci/cluster-faults --plant`). DORMOUSE_PLANTED names one. No other build has this module.
+//! Defects that a build with `--cfg dormouse_planted` can have, so that tests can show that they
+//! find them (`.ci/cluster-faults --plant`). DORMOUSE_PLANTED names one. No other build has this
+//! module.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -40,7 +40,8 @@ pub struct ShardStatus {
     pub owner: OwnerToken,
     /// Its last commit; 0 if there is none.
     pub last_commit: CommitNumber,
-    /// The node that has a lease, and how much is left of it; `None` if nobody has, or it has ended.
+    /// The node that has a lease, and how much is left of it; `None` if nobody has, or it has
+    /// ended.
     pub lease: Option<(String, Duration)>,
 }
 

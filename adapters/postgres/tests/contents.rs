@@ -54,8 +54,8 @@ fn ranges_of_a_content_of_100_mb_are_read_without_the_rest() {
         for (start, end) in [(0, LENGTH as u64 + 1), (2, 1), (u64::MAX, u64::MAX)] {
             assert!(reader.slice(start..end).is_err(), "{start}..{end}");
         }
-        // A page in the middle touches the pieces of its chunk that hold it, and not the other 130. The
-        // first reading of a connection also touches the catalog.
+        // A page in the middle touches the pieces of its chunk that hold it, and not the other 130.
+        // The first reading of a connection also touches the catalog.
         let schema = database.schema();
         let touched = |part: &str| {
             let sql = format!(

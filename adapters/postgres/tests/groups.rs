@@ -51,7 +51,8 @@ fn write_together(
             .iter()
             .map(|log| scope.spawn(move || write(log)))
             .collect();
-        // Long enough for all to wait behind the first; if one came late, it would still be written.
+        // Long enough for all to wait behind the first; if one came late, it would still be
+        // written.
         thread::sleep(std::time::Duration::from_millis(500));
         meanwhile();
         lock.rollback();

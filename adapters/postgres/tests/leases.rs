@@ -70,8 +70,8 @@ fn a_lease_ends_by_the_clock_of_the_database() {
         let database = server.database();
         let lease = Duration::from_millis(300);
         let first = claim(&database, "a", lease, ClaimMode::IfFree).expect("it is free");
-        // Whenever the database says that the shard is free, the first node knows that it is not surely
-        // held any more.
+        // Whenever the database says that the shard is free, the first node knows that it is not
+        // surely held any more.
         let second = loop {
             let claimed = claim(&database, "b", LONG, ClaimMode::IfFree);
             if let Some(second) = claimed {

@@ -206,7 +206,8 @@ fn a_content_that_is_written_while_its_object_is_deleted_is_kept() {
         let large = content(2, vec![2; LARGE]);
         append_all(&log, owner, std::slice::from_ref(&large), &[]).unwrap();
         log.delete_contents(owner, &[large.name]).unwrap();
-        // After the collection has found that nobody refers to the object, and before it deletes it.
+        // After the collection has found that nobody refers to the object, and before it deletes
+        // it.
         let log = Arc::new(log);
         let (writer, again) = (Arc::clone(&log), large.clone());
         objects.before_deletion(move || append_all(&writer, owner, &[again], &[]).map(drop));

@@ -375,7 +375,8 @@ fn a_claim_whose_answer_is_lost_is_made_once() {
         };
         let before: u64 = ended()[0].parse().unwrap();
         let newest = thread::scope(|scope| {
-            // The first statement of the claim, which reads the epoch, waits for nothing; its loss is harmless.
+            // The first statement of the claim, which reads the epoch, waits for nothing; its loss
+            // is harmless.
             proxy.arm(Fault::LoseAnswer);
             scope.spawn(|| log.claim().unwrap()).join().unwrap()
         });

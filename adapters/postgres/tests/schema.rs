@@ -138,7 +138,8 @@ fn a_connection_is_encrypted_and_verified_as_its_mode_says() {
     let authority = std::env::var("DORMOUSE_POSTGRES_CA");
     let authority = authority.expect("DORMOUSE_POSTGRES_CA names a file: run .ci/postgres");
     for_each_server(|server| {
-        // The certificate is one for `localhost` of an authority that only `sslrootcert` makes known.
+        // The certificate is one for `localhost` of an authority that only `sslrootcert` makes
+        // known.
         let by_name = server.url.replace("127.0.0.1", "localhost");
         let trusted = format!("sslmode=verify-full&sslrootcert={authority}");
         for (url, parameters, expected) in [

@@ -149,7 +149,8 @@ fn a_claim_between_the_preparation_of_a_batch_and_its_write_refuses_it() {
         let schema = database.schema().to_owned();
         let (log, owner) = claimed(&database);
         append(&log, owner, &[put(FACTS, 1, "a")]).unwrap();
-        // The claim by hand: the row is locked, the write waits for it, and then the epoch is raised.
+        // The claim by hand: the row is locked, the write waits for it, and then the epoch is
+        // raised.
         let lock = server.transaction(&format!(
             "UPDATE {schema}.shard SET epoch = epoch + 1 WHERE id = 0"
         ));
@@ -431,7 +432,8 @@ fn all_calls_may_come_from_any_thread_of_a_runtime() {
             .unwrap();
         let options = server.options();
         runtime.block_on(async move {
-            // In the runtime itself, and on a thread for blocking calls; the database is dropped in both.
+            // In the runtime itself, and on a thread for blocking calls; the database is dropped in
+            // both.
             let in_runtime = common::connect(&options);
             let (log, owner) = claimed(&in_runtime);
             let blocking = tokio::task::spawn_blocking(move || {

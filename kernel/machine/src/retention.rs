@@ -16,9 +16,10 @@ use std::sync::Arc;
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
+use serde::{Deserialize, Serialize};
 
 /// The retention rules. By default, everything is kept forever.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
     /// Rules for checkpoints.
     pub checkpoints: CheckpointRules,
@@ -31,7 +32,7 @@ pub struct Retention {
 /// Which checkpoints are kept: those that at least one of the rules keeps. If neither `last` nor
 /// `younger_ms` is set, all are kept. If [`EndedRule`] deletes an ended tree, the checkpoints of
 /// that tree are deleted with it, unless they are pinned or younger than `younger_ms`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointRules {
     /// Keep this many of the latest checkpoints of each process.
     pub last: Option<usize>,
@@ -43,7 +44,7 @@ pub struct CheckpointRules {
 }
 
 /// How long ended processes are kept, together with the checkpoints of their trees.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndedRule {
     /// Ended processes are never deleted.
     #[default]
@@ -53,7 +54,7 @@ pub enum EndedRule {
 }
 
 /// How much history of a kept process is kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HistoryRule {
     /// The whole history: any fact is a possible position to branch from.
     #[default]

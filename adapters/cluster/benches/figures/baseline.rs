@@ -1,4 +1,5 @@
-//! What the database alone takes: one INSERT of a record, by a bare client on a connection of its own.
+//! What the database alone takes: one INSERT of a record, by a bare client on a connection of its
+//! own.
 
 use std::time::{Duration, Instant};
 

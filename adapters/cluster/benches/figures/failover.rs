@@ -1,4 +1,5 @@
-//! From `kill -9` of a node to the first new fact of a tree of its shards, and to one of each such tree.
+//! From `kill -9` of a node to the first new fact of a tree of its shards, and to one of each such
+//! tree.
 
 use std::time::{Duration, Instant};
 

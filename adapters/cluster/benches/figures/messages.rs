@@ -1,5 +1,6 @@
-//! A message between processes: from the reply of the sender's model that sends it to the first call
-//! of the receiver's model with it. Two facts are committed on the way: the reply, and the receipt.
+//! A message between processes: from the reply of the sender's model that sends it to the first
+//! call of the receiver's model with it. Two facts are committed on the way: the reply, and the
+//! receipt.
 
 use std::time::Duration;
 
@@ -137,8 +138,8 @@ async fn commits(client: &Client) -> Result<i64> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
-/// Starts sessions with this model until one is in a shard that fits. The address of a node is of no
-/// use where nodes are apart, so each is started by the node that has its shard.
+/// Starts sessions with this model until one is in a shard that fits. The address of a node is of
+/// no use where nodes are apart, so each is started by the node that has its shard.
 async fn start(
     nodes: &[Cluster],
     owners: &std::collections::BTreeMap<u32, String>,

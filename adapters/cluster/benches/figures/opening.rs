@@ -93,7 +93,8 @@ pub(crate) async fn measure() -> Result<()> {
             pid: probe,
             inputs: 0,
         };
-        // The next owner takes the shard from the kernel, which can write no more, as if it was killed.
+        // The next owner takes the shard from the kernel, which can write no more, as if it was
+        // killed.
         let cut_off = measure_openings(&schema, &client, &mut probe, Left::CutOff).await?;
         // It has lost its store: that is its reason to end, and no failure here.
         let _ = kernel.shutdown().await;
@@ -123,7 +124,8 @@ impl Probe {
     }
 }
 
-/// Opens the shard some times as a node does, with all its processes going on. Returns the last kernel.
+/// Opens the shard some times as a node does, with all its processes going on. Returns the last
+/// kernel.
 async fn measure_openings(
     schema: &Schema,
     client: &Client,
@@ -179,8 +181,8 @@ async fn measure_openings(
     last.context("it was opened")
 }
 
-/// What is read until the kernel is open, if none of its processes goes on: what a node reads before it
-/// serves the shard.
+/// What is read until the kernel is open, if none of its processes goes on: what a node reads
+/// before it serves the shard.
 async fn count_reads_of_opening(schema: &Schema, client: &Client) -> Result<Reads> {
     let before = settled_reads(client).await?;
     let database = schema.database(1).await?;

@@ -1,5 +1,5 @@
-//! What nodes cost that have nothing to do: statements a second, and processor time; and what one pass of
-//! placement costs with many nodes and shards.
+//! What nodes cost that have nothing to do: statements a second, and processor time; and what one
+//! pass of placement costs with many nodes and shards.
 
 use std::time::{Duration, Instant};
 

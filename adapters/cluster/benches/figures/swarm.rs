@@ -1,9 +1,9 @@
 //! Trees a second of a swarm whose models take time, on 1, 2 and 4 nodes, and where the machine and
 //! the database become busy.
 //!
-//! Each tree calls its model four times and a tool three times, and ends. A client keeps so many trees
-//! under way that each node has more of them than permits for model calls. A bare client meanwhile
-//! measures what one INSERT takes.
+//! Each tree calls its model four times and a tool three times, and ends. A client keeps so many
+//! trees under way that each node has more of them than permits for model calls. A bare client
+//! meanwhile measures what one INSERT takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,7 +40,8 @@ struct Run {
     /// The most that the permits and the delay allow.
     most: f64,
     /// The most that the node with the most shards allows for long: trees are spread over shards by
-    /// chance, and in time all wait for that node. A run that begins with equal queues can be above.
+    /// chance, and in time all wait for that node. A run that begins with equal queues can be
+    /// above.
     placement: f64,
     /// Processor time for each second of the run: of the database, of the nodes, of this client.
     database: f64,

@@ -41,8 +41,8 @@ struct Arguments {
 /// The database of the cluster.
 #[derive(Args)]
 struct Store {
-    /// The database: postgres://USER@HOST/DATABASE, without a password. PGPASSWORD, or the file that
-    /// DORMOUSE_DATABASE_PASSWORD_FILE names, has it.
+    /// The database: postgres://USER@HOST/DATABASE, without a password. PGPASSWORD, or the file
+    /// that DORMOUSE_DATABASE_PASSWORD_FILE names, has it.
     #[arg(long, value_name = "URL")]
     store: String,
     /// The schema of the tables.
@@ -77,8 +77,8 @@ struct Run {
     /// How many seconds the node may be silent before others take its shards.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     lease: f64,
-    /// Where other nodes reach this one. What travels is not encrypted: other addresses than those of
-    /// this machine are for networks that only nodes and their clients can read.
+    /// Where other nodes reach this one. What travels is not encrypted: other addresses than those
+    /// of this machine are for networks that only nodes and their clients can read.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// The host and port by which others reach the node, if they are not those of --listen.

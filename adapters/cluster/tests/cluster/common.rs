@@ -17,8 +17,8 @@ use dormouse_cluster::{Cluster, ClusterOptions, ProgramFiles, pids_of, shard_of}
 use dormouse_postgres::{Database, DatabaseOptions, PostgresLog, ShardId};
 use dormouse_records::RecordStore;
 
-/// The lease of nodes that are lost, so that others take over soon. A machine that is too busy to renew
-/// it in time loses effects as if a node were lost.
+/// The lease of nodes that are lost, so that others take over soon. A machine that is too busy to
+/// renew it in time loses effects as if a node were lost.
 pub(crate) const SHORT_LEASE: Duration = Duration::from_secs(2);
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(10);
@@ -210,24 +210,7 @@ impl World {
 
     /// A program that appends [`STEPS`] lines to the ledger, one command each, and ends.
     pub(crate) fn steps(&self) -> ProgramFiles {
-        let ledger = self.ledger_path();
-        let program = format!(
-            r#"
-            [model]
-            name = "steps"
-            provider = "scripted"
-            script = "script.toml"
-            max_iterations = 100
-            [[tools.command]]
-            name = "note"
-            description = "Appends a line to the ledger."
-            argv = ["sh", "-c", "echo \"$0\" >> {ledger}; sleep 0.05", "{{line}}"]
-            parameters.line = {{ type = "string", description = "The line." }}
-            access = "write"
-            "#,
-            ledger = ledger.display()
-        );
-        let script = format!(
+        self.noting(&format!(
             r#"
             [[turn]]
             when.holds = "round < {STEPS}"
@@ -236,8 +219,53 @@ impl World {
             [[turn]]
             text = "{{{{ prompt }}}} is done"
             "#
+        ))
+    }
+
+    /// A program that appends lines to the ledger until it is [told](Self::tell_to_end) to end, and
+    /// then says how many commands it has called.
+    pub(crate) fn steps_until_told(&self) -> ProgramFiles {
+        self.noting(
+            r#"
+            [[turn]]
+            when.contains = "enough"
+            text = "{{ round }} steps"
+            [[turn]]
+            delay_ms = 50
+            calls = [{ tool = "note", args = { line = "{{ prompt }}-{{ round }}" } }]
+            "#,
+        )
+    }
+
+    /// Ends what [`steps_until_told`](Self::steps_until_told) has started.
+    pub(crate) fn tell_to_end(&self) {
+        std::fs::write(self.told_path(), "").unwrap();
+    }
+
+    fn told_path(&self) -> PathBuf {
+        self.folder.path().join("told")
+    }
+
+    /// A program with a command that appends a line to the ledger, and this script.
+    fn noting(&self, script: &str) -> ProgramFiles {
+        let program = format!(
+            r#"
+            [model]
+            name = "steps"
+            provider = "scripted"
+            script = "script.toml"
+            max_iterations = 10000
+            [[tools.command]]
+            name = "note"
+            description = "Appends a line to the ledger."
+            argv = ["sh", "-c", "echo \"$0\" >> {ledger}; sleep 0.05; [ ! -e {told} ] || echo enough", "{{line}}"]
+            parameters.line = {{ type = "string", description = "The line." }}
+            access = "write"
+            "#,
+            ledger = self.ledger_path().display(),
+            told = self.told_path().display(),
         );
-        files(&program, &script)
+        files(&program, script)
     }
 
     /// Takes a shard, and opens its kernel in this program: nothing runs in it.

@@ -1,4 +1,5 @@
-//! A node is killed: its trees go on elsewhere, nothing is done twice, and calls find the new owner.
+//! A node is killed: its trees go on elsewhere, nothing is done twice, and calls find the new
+//! owner.
 
 use std::time::Instant;
 

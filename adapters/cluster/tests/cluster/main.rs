@@ -8,6 +8,7 @@
 mod common;
 mod drain;
 mod failover;
+mod garbage;
 mod handles;
 mod labels;
 mod messages;

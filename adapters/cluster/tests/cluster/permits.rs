@@ -1,4 +1,5 @@
-//! The limits of servers hold for all nodes that share them: calls at a time, and tokens of a minute.
+//! The limits of servers hold for all nodes that share them: calls at a time, and tokens of a
+//! minute.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use dormouse::Kernel;
 use dormouse::message::Block;
 use dormouse::model::{Delta, ModelError, Reply, Request, StopReason, Usage};
 use dormouse::ports::Model;
-use dormouse_cluster::{Cluster, ClusterError, ClusterOptions, ClusterProcess, Refusal};
+use dormouse_cluster::{Cluster, ClusterError, ClusterOptions, ClusterProcess, Refusal, shard_of};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 
@@ -20,8 +21,8 @@ const PROGRAM: &str = "[model]\nname = 'm'\nprovider = 'scripted'\n";
 /// The variable that names the folder of the calls of a node in a program of its own.
 const FOLDER: &str = "DORMOUSE_TEST_CALLS";
 
-/// A model that leaves a file in a folder while a call of it runs, so that all programs together can
-/// be counted.
+/// A model that leaves a file in a folder while a call of it runs, so that all programs together
+/// can be counted.
 #[derive(Clone)]
 struct Counted {
     folder: PathBuf,
@@ -98,6 +99,23 @@ async fn start_many(cluster: &Cluster, program: &str, count: usize) -> Vec<Clust
     started.map(|started| started.unwrap()).collect()
 }
 
+/// Has a process at each of these nodes make a call.
+async fn call_at_each(world: &World, cluster: &Cluster, program: &str, nodes: [&str; 2]) {
+    let owners = world.owners().await;
+    for node in nodes {
+        loop {
+            let start = cluster.start(program).without_input();
+            let process = within(start.into_future()).await.unwrap();
+            if owners[&shard_of(process.pid()).0] == node {
+                within(process.input("go")).await.unwrap();
+                within(process.wait()).await.unwrap();
+                break;
+            }
+            within(process.kill()).await.unwrap();
+        }
+    }
+}
+
 /// Not a test: the node of the test below that is killed.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the program of a node, which another test starts"]
@@ -121,7 +139,11 @@ async fn no_more_calls_run_at_all_nodes_than_they_share_also_if_one_is_killed() 
     let options = world.options("b").shared_model_calls(CALLS);
     let b = model.join(options).await;
     world.settled(&b, &["a", "b"]).await;
-    let processes = start_many(&b, PROGRAM, 120).await;
+    // However long the starts take, calls wait until the test is over.
+    let starting = {
+        let b = b.clone();
+        tokio::spawn(async move { start_many(&b, PROGRAM, 240).await })
+    };
     until("both run calls", async || {
         assert!(running(folder, "") <= CALLS);
         running(folder, "a") > 0 && running(folder, "b") > 0
@@ -146,7 +168,7 @@ async fn no_more_calls_run_at_all_nodes_than_they_share_also_if_one_is_killed() 
         running(folder, "b") == CALLS
     })
     .await;
-    for process in processes {
+    for process in starting.await.unwrap() {
         within(process.wait()).await.unwrap();
     }
     eprintln!(
@@ -204,6 +226,8 @@ async fn the_tokens_of_a_minute_are_those_of_all_nodes() {
     }
     world.settled(&nodes[0], &["a", "b"]).await;
     let program = format!("{PROGRAM}tokens_per_minute = {TOKENS}\n");
+    // Each node has a share before the first of them uses all there is for a minute.
+    call_at_each(&world, &nodes[0], &program, ["a", "b"]).await;
     let processes = start_many(&nodes[0], &program, 200).await;
     let used = || {
         models

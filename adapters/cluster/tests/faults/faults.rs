@@ -72,8 +72,8 @@ impl Victims {
         self.heal().await
     }
 
-    /// Starts the nodes again that ended by themselves, as a service manager does: one that finds no
-    /// database when it starts gives up after some seconds.
+    /// Starts the nodes again that ended by themselves, as a service manager does: one that finds
+    /// no database when it starts gives up after some seconds.
     fn restart_ended(&self) -> Result<()> {
         for node in &self.nodes {
             if let Ok(mut node) = node.try_lock()

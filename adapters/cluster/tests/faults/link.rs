@@ -1,4 +1,5 @@
-//! A link that can be cut: a TCP proxy between a node and the server of its database or its objects.
+//! A link that can be cut: a TCP proxy between a node and the server of its database or its
+//! objects.
 //!
 //! What is sent in a direction that is cut arrives when the cut ends, as it does in a network that
 //! sends lost packets again. So a statement can arrive long after its sender has given it up.

@@ -59,8 +59,8 @@ struct Arguments {
     /// What commits wait for.
     #[arg(long, value_enum, default_value = "sync")]
     replication: Replication,
-    /// The port of a server of the S3 protocol with a bucket `contents`. Without one contents are in
-    /// a folder, as they are in every second history.
+    /// The port of a server of the S3 protocol with a bucket `contents`. Without one contents are
+    /// in a folder, as they are in every second history.
     #[arg(long)]
     s3_port: Option<u16>,
     /// The library that changes clocks.
@@ -69,7 +69,8 @@ struct Arguments {
     /// The program of a node.
     #[arg(long, default_value = env!("CARGO_BIN_EXE_dormouse-node"))]
     node: PathBuf,
-    /// Where the histories, the logs and the report are kept. PostgreSQL has to be able to enter it.
+    /// Where the histories, the logs and the report are kept. PostgreSQL has to be able to enter
+    /// it.
     #[arg(long)]
     folder: PathBuf,
     /// Only faults of these kinds.

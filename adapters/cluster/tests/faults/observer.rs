@@ -1,5 +1,6 @@
-//! What the database itself has seen: each claim and each commit of a shard, with the role that made
-//! it. A trigger of the runner's own writes it down in the transaction of the claim or the commit.
+//! What the database itself has seen: each claim and each commit of a shard, with the role that
+//! made it. A trigger of the runner's own writes it down in the transaction of the claim or the
+//! commit.
 //!
 //! Each node has a role of its own, so that a commit of a node that has lost the shard shows.
 

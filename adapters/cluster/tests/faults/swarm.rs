@@ -1,6 +1,6 @@
-//! The clients of the cluster: they start trees in waves, write to listeners, make checkpoints, stop
-//! and continue trees, watch facts become durable, and wait for the ends. All of it goes into the
-//! history.
+//! The clients of the cluster: they start trees in waves, write to listeners, make checkpoints,
+//! stop and continue trees, watch facts become durable, and wait for the ends. All of it goes into
+//! the history.
 
 use std::path::Path;
 use std::sync::Mutex;
