@@ -53,7 +53,8 @@ impl Cluster {
     /// other shards, the permits for model calls and the recovery.
     ///
     /// A database that cannot be reached is tried for the
-    /// [`failover_limit`](ClusterOptions::failover_limit): a node may be started before its database.
+    /// [`failover_limit`](ClusterOptions::failover_limit): a node may be started before its
+    /// database.
     ///
     /// # Errors
     /// [`ClusterError::Database`]; [`ClusterError::Options`] if the address cannot be listened on.

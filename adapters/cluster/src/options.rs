@@ -112,8 +112,8 @@ impl ClusterOptions {
         self
     }
 
-    /// How long a call is tried again while no node answers for its shard: longer than the lease. Also
-    /// how long the node waits for a database that it does not reach when it joins.
+    /// How long a call is tried again while no node answers for its shard: longer than the lease.
+    /// Also how long the node waits for a database that it does not reach when it joins.
     #[must_use]
     pub fn failover_limit(mut self, limit: Duration) -> Self {
         self.failover_limit = limit;

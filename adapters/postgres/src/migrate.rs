@@ -15,7 +15,8 @@ pub(crate) const MIGRATIONS: &[&str] = &[include_str!("migrations/1.sql")];
 /// A lock of the database. The number is arbitrary, and must never change.
 const MIGRATION_LOCK: i64 = 0x646f_726d_6f75_7365;
 
-/// Brings the schema of a database up to date. A server that cannot be reached is tried for `limit`. `table` has the numbers of the applied migrations.
+/// Brings the schema of a database up to date. A server that cannot be reached is tried for
+/// `limit`. `table` has the numbers of the applied migrations.
 ///
 /// # Errors
 /// [`DatabaseError::NewerSchema`], [`DatabaseError::Store`].

@@ -1,5 +1,5 @@
-//! Where shards are: programs that need labels of nodes run there, and only there; and nodes learn of
-//! changes without reading everything again and again.
+//! Where shards are: programs that need labels of nodes run there, and only there; and nodes learn
+//! of changes without reading everything again and again.
 
 use std::time::Duration;
 
