@@ -170,8 +170,9 @@ impl ClusterOptions {
         self
     }
 
-    /// Keeps contents from a length in bytes on in an object store, the same for all nodes; 64 KiB
-    /// is a good choice.
+    /// Keeps contents from a length in bytes on in an object store, the same for all nodes, and of
+    /// no other cluster: a [garbage collection](crate::Cluster::collect_garbage) deletes what no
+    /// shard of this one refers to. 64 KiB is a good choice.
     #[must_use]
     pub fn large_contents(mut self, objects: Arc<dyn LargeContents>, from_bytes: usize) -> Self {
         self.large_contents = Some((objects, from_bytes));

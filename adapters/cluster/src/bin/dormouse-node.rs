@@ -87,7 +87,8 @@ struct Run {
     /// How many seconds calls in flight may take before a shard goes to another node.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     drain_deadline: f64,
-    /// Where large contents are kept, the same for all nodes: s3://BUCKET/PREFIX, file:///FOLDER.
+    /// Where large contents are kept, the same for all nodes and used by no other cluster:
+    /// s3://BUCKET/PREFIX, file:///FOLDER.
     #[arg(long, value_name = "URL")]
     objects: Option<String>,
     /// Which processes can write to each other: relatives, tree, or everyone, in all shards.
