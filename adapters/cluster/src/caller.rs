@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Call, CallError, Reply, StartCall, WAIT_AT_MOST, final_error};
 use crate::collections::Collections;
 use crate::database::on_database;
-use crate::error::ClusterError;
+use crate::error::{ClusterError, Refusal};
 use crate::execute::execute;
 use crate::held::Held;
 use crate::shard::shard_of;
@@ -163,6 +163,13 @@ impl Caller {
         match response.status().as_u16() {
             200 => response.json().await.map_err(request_error)?,
             401 => Err(CallError::WrongToken),
+            400 | 415 | 422 => Err(CallError::refused(
+                Refusal::Invalid,
+                format!(
+                    "the node at {address} does not understand this call, since it has another \
+                     version. Nothing was done: upgrade all nodes, and then the programs that use them"
+                ),
+            )),
             status => Err(CallError::Interrupted(format!(
                 "the node at {address} answered with status {status}"
             ))),

@@ -41,6 +41,9 @@ pub struct NodeInfo {
     pub labels: Vec<String>,
     /// Whether it gives up its shards and leaves.
     pub is_draining: bool,
+    /// The version of the calls that it understands; 0 for a node that does not say so yet. Nodes
+    /// of different versions run side by side only while they are upgraded.
+    pub protocol: u32,
 }
 
 impl Cluster {
@@ -48,6 +51,10 @@ impl Cluster {
     /// kernels, until it [leaves](Self::drain). `kernel` makes the builder of the kernel of a
     /// shard, with models, tools and permissions; the node adds the store, the pids, the lease, the
     /// other shards, the permits for model calls and the recovery.
+    ///
+    /// A database that cannot be reached is tried for the
+    /// [`failover_limit`](ClusterOptions::failover_limit): a node may be started before its
+    /// database.
     ///
     /// # Errors
     /// [`ClusterError::Database`]; [`ClusterError::Options`] if the address cannot be listened on.
@@ -80,6 +87,7 @@ impl Cluster {
         // Before the first shard is open: a budget that was set holds from its beginning.
         node.read_label_budgets().await?;
         node.heartbeat().await?;
+        node.compare_protocols().await?;
         tokio::spawn(node.clone().renew_leases());
         tokio::spawn(node.clone().place_shards());
         tokio::spawn(node.clone().read_inbox());
@@ -169,6 +177,7 @@ impl Cluster {
             address: node.address,
             labels: node.candidate.labels.into_iter().collect(),
             is_draining: node.is_draining,
+            protocol: node.protocol,
         });
         Ok(nodes.collect())
     }
@@ -235,7 +244,11 @@ async fn connect(
 ) -> Result<Arc<Caller>, ClusterError> {
     let (options, token) = (options.clone(), random::id()?);
     let opened = tokio::task::spawn_blocking(move || -> Result<_, ClusterError> {
-        let tables = Tables(Database::connect(&options)?);
+        let database = match shards {
+            Some(_) => Database::connect_within(failover_limit, &options)?,
+            None => Database::connect(&options)?,
+        };
+        let tables = Tables(database);
         tables.create(shards, &token)?;
         let token = tables.token()?;
         Ok((tables, token))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use dormouse::ports::StoreError;
 use dormouse::{KernelBuilder, ModelPermits};
-use dormouse_postgres::ShardId;
+use dormouse_postgres::{Claim, ShardId};
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
@@ -19,12 +19,16 @@ use crate::database::on_database;
 use crate::held::ShardState;
 use crate::label_sharing::LabelSharing;
 use crate::options::ClusterOptions;
-use crate::placement::{self, Candidate};
+use crate::placement::{self, Candidate, watched_by};
 use crate::shards::Shard;
-use crate::tables::LiveNode;
+use crate::tables::{LiveNode, PROTOCOL, Placement};
 
 /// How often what is kept for a while only is deleted.
 const CLEAN_UP_EVERY: Duration = Duration::from_secs(600);
+
+/// How often a node reads all that placement depends on, also if it has seen no change: a database
+/// that was restored, or a standby that was promoted, may have lost one.
+const READ_ALL_EVERY: Duration = Duration::from_secs(60);
 
 /// A node of a cluster.
 pub(crate) struct Node {
@@ -46,6 +50,18 @@ pub(crate) struct Node {
     heart: tokio::sync::Mutex<()>,
     /// Whether all shards that are this node's are open, as far as it knows.
     is_settled: AtomicBool,
+}
+
+/// What a node has placed shards by.
+struct Placed {
+    generation: i64,
+    /// The node whose end this one would see.
+    watched: Option<String>,
+    /// The shards that are its own.
+    own: Vec<ShardId>,
+    /// Whether all that it had to open was open, and all that it had to give up was given up.
+    is_done: bool,
+    read_at: Instant,
 }
 
 /// What `/metrics` counts.
@@ -122,6 +138,7 @@ impl Node {
             },
             address: self.address.clone(),
             is_draining: self.phase() != Phase::Running,
+            protocol: PROTOCOL,
         }
     }
 
@@ -133,6 +150,23 @@ impl Node {
             self.options.lease,
         );
         on_database(move || tables.heartbeat(&node, lease)).await
+    }
+
+    /// Says which live nodes speak another version of the calls. They run side by side while nodes
+    /// are upgraded, and not for longer.
+    pub(crate) async fn compare_protocols(&self) -> Result<(), StoreError> {
+        let tables = self.caller.tables.clone();
+        let nodes = on_database(move || tables.live_nodes()).await?;
+        for node in nodes.iter().filter(|node| node.protocol != PROTOCOL) {
+            tracing::warn!(
+                node = node.candidate.name,
+                its_version = node.protocol,
+                own_version = PROTOCOL,
+                "nodes of different versions run side by side: calls that one of them does not know \
+                 fail. Upgrade all nodes"
+            );
+        }
+        Ok(())
     }
 
     /// Renews the life and the leases of the node until it leaves.
@@ -173,8 +207,9 @@ impl Node {
         let lost = on_database(move || database.renew(&claims)).await?;
         // Some may have been released since the renewal began.
         let claims = self.caller.held.claims();
+        let held: BTreeSet<ShardId> = claims.iter().map(Claim::shard).collect();
         for shard in lost {
-            if claims.iter().any(|claim| claim.shard() == shard) {
+            if held.contains(&shard) {
                 tracing::error!(%shard, "another node has claimed the shard, or its lease ended");
             }
         }
@@ -192,13 +227,13 @@ impl Node {
             (self.options.lease / 20).clamp(Duration::from_millis(50), Duration::from_millis(500));
         let mut phase = self.phase.subscribe();
         let mut cleaned = Instant::now();
+        let mut placed: Option<Placed> = None;
         loop {
             match self.phase() {
-                Phase::Running => {
-                    if let Err(error) = self.place_once().await {
-                        tracing::warn!(%error, "shards were not placed");
-                    }
-                }
+                Phase::Running => match self.place_again(placed.take()).await {
+                    Ok(last) => placed = Some(last),
+                    Err(error) => tracing::warn!(%error, "shards were not placed"),
+                },
                 Phase::Draining => return self.leave().await,
                 Phase::Left => return,
             }
@@ -220,17 +255,49 @@ impl Node {
         }
     }
 
-    async fn place_once(self: &Arc<Self>) -> Result<(), StoreError> {
+    /// Places shards, unless nothing has changed since the last time.
+    async fn place_again(self: &Arc<Self>, last: Option<Placed>) -> Result<Placed, StoreError> {
+        if let Some(last) = last
+            && last.is_done
+            && last.read_at.elapsed() < READ_ALL_EVERY
+            && last.own.iter().all(|shard| self.is_open(*shard))
+        {
+            let (tables, generation) = (self.caller.tables.clone(), last.generation);
+            let watched = last.watched.clone();
+            let look = move || tables.has_changed(generation, watched.as_deref());
+            if !on_database(look).await? {
+                self.is_settled.store(true, Ordering::Relaxed);
+                return Ok(last);
+            }
+        }
+        self.place_once().await
+    }
+
+    fn is_open(&self, shard: ShardId) -> bool {
+        let held = self.caller.held.get(shard);
+        held.is_some_and(|held| held.state == ShardState::Open)
+    }
+
+    async fn place_once(self: &Arc<Self>) -> Result<Placed, StoreError> {
         let tables = self.caller.tables.clone();
-        let read = move || Ok((tables.live_nodes()?, tables.needs()?, tables.0.shards()?));
-        let (nodes, needs, shards) = on_database(read).await?;
+        let read_at = Instant::now();
+        let placement = on_database(move || tables.placement()).await?;
+        let Placement {
+            generation,
+            nodes,
+            needs,
+            shards,
+        } = placement;
+        let watched = watched_by(&self.id, nodes.iter().map(|node| &*node.candidate.id));
         let nodes = nodes.into_iter().filter(|node| !node.is_draining);
         let nodes: Vec<Candidate> = nodes.map(|node| node.candidate).collect();
-        let mut is_settled = true;
+        let mut own = Vec::new();
+        let (mut is_settled, mut is_done) = (true, true);
         for status in shards {
             let needs = needs.get(&status.shard).cloned().unwrap_or_default();
             let owner = placement::owner(status.shard, &needs, &nodes);
             let is_own = owner.is_some_and(|owner| owner.id == self.id);
+            own.extend(is_own.then_some(status.shard));
             let held = self.caller.held.get(status.shard);
             match held.map(|held| held.state) {
                 None if is_own => {
@@ -244,6 +311,7 @@ impl Node {
                     }
                 }
                 Some(ShardState::Open) if !is_own && owner.is_some() => {
+                    is_done = false;
                     let (node, shard) = (self.clone(), status.shard);
                     tokio::spawn(async move { node.give_up(shard).await });
                 }
@@ -252,7 +320,13 @@ impl Node {
             }
         }
         self.is_settled.store(is_settled, Ordering::Relaxed);
-        Ok(())
+        Ok(Placed {
+            generation,
+            watched,
+            own,
+            is_done: is_done && is_settled,
+            read_at,
+        })
     }
 
     fn may_try(&self, shard: ShardId) -> bool {

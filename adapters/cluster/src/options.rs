@@ -113,6 +113,7 @@ impl ClusterOptions {
     }
 
     /// How long a call is tried again while no node answers for its shard: longer than the lease.
+    /// Also how long the node waits for a database that it does not reach when it joins.
     #[must_use]
     pub fn failover_limit(mut self, limit: Duration) -> Self {
         self.failover_limit = limit;
@@ -169,8 +170,9 @@ impl ClusterOptions {
         self
     }
 
-    /// Keeps contents from a length in bytes on in an object store, the same for all nodes; 64 KiB
-    /// is a good choice.
+    /// Keeps contents from a length in bytes on in an object store, the same for all nodes, and of
+    /// no other cluster: a [garbage collection](crate::Cluster::collect_garbage) deletes what no
+    /// shard of this one refers to. 64 KiB is a good choice.
     #[must_use]
     pub fn large_contents(mut self, objects: Arc<dyn LargeContents>, from_bytes: usize) -> Self {
         self.large_contents = Some((objects, from_bytes));

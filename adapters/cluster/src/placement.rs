@@ -51,6 +51,20 @@ pub fn shard_of_request(
     shards.max_by_key(|shard| (weight(request, &shard.0.to_le_bytes()), *shard))
 }
 
+/// The node that a node watches: the one before it in a ring of all live nodes; `None` if it is
+/// alone. So whichever nodes end, one that is left watches one of them, and all read again once it
+/// has seen that. O(nodes).
+pub(crate) fn watched_by<'n>(id: &str, nodes: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    let (mut before, mut last) = (None, None);
+    for node in nodes.into_iter().filter(|node| *node != id) {
+        last = last.max(Some(node));
+        if node < id {
+            before = before.max(Some(node));
+        }
+    }
+    before.or(last).map(str::to_owned)
+}
+
 /// The weight of a pair. Equal in each version of the program: nodes of two versions run side by
 /// side.
 fn weight(name: &str, number: &[u8]) -> u64 {
@@ -81,6 +95,26 @@ mod tests {
         let shards = (0..1024).map(ShardId);
         let owner_of = |shard| Some(owner(shard, &labels(needs), nodes)?.name.clone());
         shards.map(owner_of).collect()
+    }
+
+    #[test]
+    fn whichever_nodes_end_one_that_is_left_watches_one_of_them() {
+        let nodes = ["a", "b", "c", "d", "e"];
+        for ended in 1_u32..(1 << nodes.len()) - 1 {
+            let has_ended = |node: &str| {
+                nodes
+                    .iter()
+                    .position(|it| *it == node)
+                    .is_some_and(|at| ended & (1 << at) != 0)
+            };
+            let left = nodes.iter().filter(|node| !has_ended(node));
+            let watched = left.filter_map(|node| watched_by(node, nodes));
+            assert!(
+                watched.into_iter().any(|node| has_ended(&node)),
+                "{ended:b}"
+            );
+        }
+        assert_eq!(watched_by("a", ["a"]), None);
     }
 
     #[test]

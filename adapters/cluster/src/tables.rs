@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dormouse::ports::StoreError;
-use dormouse_postgres::{Database, DatabaseError, Row, ShardId};
+use dormouse_postgres::{Database, DatabaseError, Row, ShardId, ShardStatus};
 
 use crate::placement::{Candidate, Labels};
 use crate::shard::MAX_SHARDS;
@@ -17,7 +17,12 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/2.sql"),
     include_str!("migrations/3.sql"),
     include_str!("migrations/4.sql"),
+    include_str!("migrations/5.sql"),
 ];
+
+/// The version of the calls that nodes make to each other. Raised with each change by which a node
+/// does not understand one of before, or is not understood by it.
+pub(crate) const PROTOCOL: u32 = 1;
 
 /// How many shards are created for needs that no shard has yet.
 const SHARDS_OF_NEEDS: i32 = 4;
@@ -44,6 +49,17 @@ pub(crate) struct LiveNode {
     /// Where it listens.
     pub(crate) address: String,
     pub(crate) is_draining: bool,
+    /// The version of the calls that it understands.
+    pub(crate) protocol: u32,
+}
+
+/// All that placement depends on.
+pub(crate) struct Placement {
+    /// The number of the last change that this contains, and maybe later ones.
+    pub(crate) generation: i64,
+    pub(crate) nodes: Vec<LiveNode>,
+    pub(crate) needs: BTreeMap<ShardId, Labels>,
+    pub(crate) shards: Vec<ShardStatus>,
 }
 
 /// What an earlier attempt of an input has left.
@@ -80,8 +96,8 @@ impl Tables {
 
     /// Says that a node lives. Returns whether it is to be drained.
     pub(crate) fn heartbeat(&self, node: &LiveNode, lease: Duration) -> Result<bool, StoreError> {
-        let sql = "INSERT INTO {schema}.node AS n (id, name, address, labels, lease_ms, seen_at, draining)
-            VALUES ($1, $2, $3, $4, $5, clock_timestamp(), $6)
+        let sql = "INSERT INTO {schema}.node AS n (id, name, address, labels, lease_ms, seen_at, draining, protocol)
+            VALUES ($1, $2, $3, $4, $5, clock_timestamp(), $6, $7)
             ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), draining = n.draining OR excluded.draining
             RETURNING n.draining";
         let Candidate { id, name, labels } = &node.candidate;
@@ -92,6 +108,7 @@ impl Tables {
             sorted(labels),
             millis(lease),
             node.is_draining,
+            node.protocol as i32,
         ];
         let rows = self
             .0
@@ -101,7 +118,7 @@ impl Tables {
 
     /// The nodes that live.
     pub(crate) fn live_nodes(&self) -> Result<Vec<LiveNode>, StoreError> {
-        let sql = "SELECT id, name, address, labels, draining FROM {schema}.node
+        let sql = "SELECT id, name, address, labels, draining, protocol FROM {schema}.node
             WHERE seen_at + lease_ms * interval '1 millisecond' > clock_timestamp()";
         let rows = self.0.query("list the nodes", sql, vec![])?;
         let node = |row: &Row| LiveNode {
@@ -112,8 +129,50 @@ impl Tables {
             },
             address: row.get(2),
             is_draining: row.get(4),
+            protocol: row.get::<_, i32>(5).unsigned_abs(),
         };
         Ok(rows.iter().map(node).collect())
+    }
+
+    /// Reads all that placement depends on. Four round trips, and a row for each node and shard.
+    pub(crate) fn placement(&self) -> Result<Placement, StoreError> {
+        // First: what changes from here on has a later number.
+        let sql = "SELECT generation FROM {schema}.placement";
+        let rows = self.0.query("look for changes", sql, vec![])?;
+        Ok(Placement {
+            generation: rows.first().map_or(0, |row| row.get(0)),
+            nodes: self.live_nodes()?,
+            needs: self.needs()?,
+            shards: self.0.shards()?,
+        })
+    }
+
+    /// Whether placement may have changed since `generation`. If the life of the node `watched` has
+    /// ended, raises the number, so that all nodes read again. One round trip and two rows, two
+    /// round trips for the end of a life.
+    pub(crate) fn has_changed(
+        &self,
+        generation: i64,
+        watched: Option<&str>,
+    ) -> Result<bool, StoreError> {
+        let doing = "look for changes";
+        let sql = "SELECT p.generation, n.seen_at + n.lease_ms * interval '1 millisecond' <= clock_timestamp()
+            FROM {schema}.placement AS p LEFT JOIN {schema}.node AS n ON n.id = $1";
+        let rows = self
+            .0
+            .query(doing, sql, parameters![watched.map(str::to_owned)])?;
+        let Some(row) = rows.first() else {
+            return Ok(true);
+        };
+        if row.get::<_, i64>(0) != generation {
+            return Ok(true);
+        }
+        if row.get::<_, Option<bool>>(1) != Some(true) {
+            return Ok(false);
+        }
+        let sql = "UPDATE {schema}.placement SET generation = generation + 1 WHERE generation = $1";
+        self.0.query(doing, sql, parameters![generation])?;
+        Ok(true)
     }
 
     /// Marks the nodes with this name: they give up their shards and leave. Returns how many there

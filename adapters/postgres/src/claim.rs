@@ -4,6 +4,7 @@
 //! earlier owners. A lease only keeps other nodes from claiming meanwhile. It ends by the clock of
 //! the database. The node knows by a monotonic clock of its own how long the lease lasts at least.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -202,7 +203,7 @@ impl Database {
             let owner = OwnerToken(row.get::<_, i64>(1) as u64);
             (ShardId::from_sql(row.get(0)), owner)
         };
-        let renewed: Vec<_> = rows.iter().map(claim_of).collect();
+        let renewed: BTreeSet<_> = rows.iter().map(claim_of).collect();
         let mut lost = Vec::new();
         for claim in claims {
             let is_renewed = renewed.contains(&(claim.shard(), claim.owner()));

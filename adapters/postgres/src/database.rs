@@ -41,6 +41,18 @@ impl Database {
     /// [`DatabaseError`]; a server that cannot be reached is tried for the
     /// [connect timeout](DatabaseOptions::connect_timeout).
     pub fn connect(options: &DatabaseOptions) -> Result<Self, DatabaseError> {
+        Self::connect_within(options.timeouts().connect, options)
+    }
+
+    /// As [`connect`](Self::connect), but a server that cannot be reached is tried for `limit`. For
+    /// programs that are started together with their server.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_within(
+        limit: Duration,
+        options: &DatabaseOptions,
+    ) -> Result<Self, DatabaseError> {
         let doing = "start the thread of its connections";
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -57,7 +69,7 @@ impl Database {
             written: group_queue(SyncLevel::Written),
             synced: group_queue(SyncLevel::Synced),
         }));
-        migrate::migrate(&database, "migration", migrate::MIGRATIONS)?;
+        migrate::migrate(&database, limit, "migration", migrate::MIGRATIONS)?;
         Ok(database)
     }
 
@@ -72,7 +84,7 @@ impl Database {
         table: &'static str,
         migrations: &'static [&'static str],
     ) -> Result<(), DatabaseError> {
-        migrate::migrate(self, table, migrations)
+        migrate::migrate(self, self.timeouts().connect, table, migrations)
     }
 
     /// The schema of the tables.

@@ -4,6 +4,7 @@
 //! a schema lacks are applied in one transaction, by one program at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::database::Database;
 use crate::error::DatabaseError;
@@ -14,19 +15,20 @@ pub(crate) const MIGRATIONS: &[&str] = &[include_str!("migrations/1.sql")];
 /// A lock of the database. The number is arbitrary, and must never change.
 const MIGRATION_LOCK: i64 = 0x646f_726d_6f75_7365;
 
-/// Brings the schema of a database up to date. `table` has the numbers of the applied migrations.
+/// Brings the schema of a database up to date. A server that cannot be reached is tried for
+/// `limit`. `table` has the numbers of the applied migrations.
 ///
 /// # Errors
 /// [`DatabaseError::NewerSchema`], [`DatabaseError::Store`].
 pub(crate) fn migrate(
     database: &Database,
+    limit: Duration,
     table: &'static str,
     migrations: &'static [&'static str],
 ) -> Result<(), DatabaseError> {
     let schema: Arc<str> = database.schema().into();
     let known = migrations.len() as i32;
     let doing = "bring its tables up to date";
-    let limit = database.timeouts().connect;
     let found = database.run(limit, doing, move |client| {
         let schema = Arc::clone(&schema);
         async move {

@@ -77,7 +77,7 @@ async fn transactions(client: &Client) -> Result<i64> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
-/// The owner of each shard, as each node computes them at each look at the tables.
+/// The owner of each shard, as each node computes them after each change.
 fn measure_placement(nodes: usize, shards: u32) -> Result<Durations> {
     let candidate = |number| Candidate {
         id: format!("node-{number}#1"),

@@ -87,7 +87,8 @@ struct Run {
     /// How many seconds calls in flight may take before a shard goes to another node.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     drain_deadline: f64,
-    /// Where large contents are kept, the same for all nodes: s3://BUCKET/PREFIX, file:///FOLDER.
+    /// Where large contents are kept, the same for all nodes and used by no other cluster:
+    /// s3://BUCKET/PREFIX, file:///FOLDER.
     #[arg(long, value_name = "URL")]
     objects: Option<String>,
     /// Which processes can write to each other: relatives, tree, or everyone, in all shards.
@@ -134,7 +135,13 @@ fn main() -> ExitCode {
         .init();
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Runtime::new().context("the runtime cannot be started");
-    match runtime.and_then(|runtime| runtime.block_on(execute(arguments))) {
+    let result = runtime.and_then(|runtime| {
+        let result = runtime.block_on(execute(arguments));
+        // A node that was told to end while it waited for its database waits no longer.
+        runtime.shutdown_background();
+        result
+    });
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -197,7 +204,7 @@ async fn run_node(database: DatabaseOptions, run: Run) -> Result<()> {
         signal(SignalKind::interrupt())?,
     );
     let reach = run.reach;
-    let cluster = Cluster::join(options, move |_shard| {
+    let joining = Cluster::join(options, move |_shard| {
         let builder = providers().into_iter().fold(
             Kernel::builder()
                 .hibernate_after(RESTS_IN_MEMORY)
@@ -212,8 +219,12 @@ async fn run_node(database: DatabaseOptions, run: Run) -> Result<()> {
                 builder
             }
         }
-    })
-    .await?;
+    });
+    let cluster = tokio::select! {
+        joined = joining => joined?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
     tracing::info!(address = cluster.address(), "the node has joined");
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: the node gives up its shards"),

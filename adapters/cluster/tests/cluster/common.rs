@@ -54,6 +54,25 @@ impl World {
         }
     }
 
+    /// The port of the server.
+    pub(crate) fn port(&self) -> u16 {
+        let (_, rest) = self.url.rsplit_once(':').unwrap();
+        rest.split('/').next().unwrap().parse().unwrap()
+    }
+
+    /// The same schema, by another port.
+    pub(crate) fn at_port(mut self, port: u16) -> Self {
+        self.url = self
+            .url
+            .replace(&format!(":{}/", self.port()), &format!(":{port}/"));
+        self
+    }
+
+    /// What a node that is a program of its own has said.
+    pub(crate) fn log_of(&self, node: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(format!("{node}.log"))).unwrap()
+    }
+
     pub(crate) fn database(&self) -> DatabaseOptions {
         let options = DatabaseOptions::new(&self.url).unwrap();
         options.schema(&self.schema).unwrap()

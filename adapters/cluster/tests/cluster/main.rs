@@ -10,6 +10,7 @@ mod drain;
 mod failover;
 mod garbage;
 mod handles;
+mod joining;
 mod labels;
 mod messages;
 mod moving;

@@ -73,7 +73,7 @@ impl Victims {
     }
 
     /// Starts the nodes again that ended by themselves, as a service manager does: one that finds
-    /// no database when it starts gives up after some seconds.
+    /// no database when it starts gives up after a minute.
     fn restart_ended(&self) -> Result<()> {
         for node in &self.nodes {
             if let Ok(mut node) = node.try_lock()
