@@ -158,7 +158,7 @@ impl Index {
         let locations = LocationIndex::open(folder, log.keys().clone())?;
         let indexed = locations
             .indexed_position()?
-            .ok_or_else(|| IndexFault("is new, or of another store".to_owned()))?;
+            .ok_or_else(|| IndexFault("is new, of another version, or of another store".to_owned()))?;
         if indexed.position != head && !log.contains_commit(&indexed.position)? {
             return Err(
                 IndexFault("refers to records that the log does not have".to_owned()).into(),

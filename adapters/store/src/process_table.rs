@@ -13,18 +13,18 @@
 
 mod digest;
 mod entry;
+mod entry_codec;
 mod labels;
 mod loader;
 mod losses;
+mod program_names;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use dormouse_actors::ports::{ProcessListing, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, Pid};
 use dormouse_proto::pid_map::PidMap;
-use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::codec;
 use serde::{Deserialize, Serialize};
 
@@ -37,12 +37,13 @@ use crate::log_walk::LostRange;
 use dormouse_records::secret::StoreKey;
 
 pub(crate) use digest::Digest;
-use entry::is_deleted_entry;
 pub(crate) use entry::{
     EndEntry, LastRecord, NumberedRecords, ProcessEntry, ReopenedEntry, RetainedHistory,
     WaitingEntry,
 };
+use entry_codec::is_deleted;
 use loader::TableLoader;
+use program_names::ProgramNames;
 
 /// A checkpoint in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,14 +200,19 @@ impl ProcessTable {
 
     /// The entry of a process.
     pub(crate) fn entry(&self, pid: Pid) -> Option<ProcessEntry> {
-        self.decode_entry(pid, self.entries.get(pid)?)
+        self.decode_entry(pid, self.entries.get(pid)?, &mut ProgramNames::default())
     }
 
-    fn decode_entry(&self, pid: Pid, bytes: &[u8]) -> Option<ProcessEntry> {
+    fn decode_entry(
+        &self,
+        pid: Pid,
+        bytes: &[u8],
+        names: &mut ProgramNames,
+    ) -> Option<ProcessEntry> {
         self.changed
             .get(&pid)
             .cloned()
-            .or_else(|| ProcessEntry::from_bytes(bytes))
+            .or_else(|| ProcessEntry::from_bytes(pid, bytes, names))
     }
 
     /// All entries except deleted processes, by ascending pid; `None` for an unreadable entry. Each
@@ -216,9 +222,10 @@ impl ProcessTable {
         let retained = self
             .entries
             .iter()
-            .filter(|(pid, bytes)| !is_deleted_entry(bytes) || self.changed.contains_key(pid));
+            .filter(|(pid, bytes)| !is_deleted(bytes) || self.changed.contains_key(pid));
+        let mut names = ProgramNames::default();
         retained
-            .map(|(pid, bytes)| (pid, self.decode_entry(pid, bytes)))
+            .map(move |(pid, bytes)| (pid, self.decode_entry(pid, bytes, &mut names)))
             .filter(|(_, entry)| !entry.as_ref().is_some_and(ProcessEntry::is_deleted))
     }
 
@@ -232,10 +239,11 @@ impl ProcessTable {
         let Self {
             entries, changed, ..
         } = self;
+        let mut names = ProgramNames::default();
         changed.entry(pid).or_insert_with(|| {
             let entry = entries
                 .get(pid)
-                .and_then(|bytes| ProcessEntry::from_bytes(bytes));
+                .and_then(|bytes| ProcessEntry::from_bytes(pid, bytes, &mut names));
             entry.unwrap_or_else(|| {
                 entries.insert(pid, Box::default());
                 new_entry()
@@ -278,15 +286,11 @@ impl ProcessTable {
     /// The rows of all processes, by ascending pid, and the losses.
     pub(crate) fn listing(&self) -> ProcessListing {
         let mut listing = ProcessListing::default();
-        let mut programs = BTreeSet::new();
         listing.last_pid = self.entries.iter().last().map_or(0, |(pid, _)| pid.0);
         let mut unreadable = Vec::new();
         for (pid, entry) in self.entries() {
-            match entry.and_then(|entry| entry.row()) {
-                Some(row) => listing.rows.push(ProcessRow {
-                    program: share_program(&mut programs, row.program),
-                    ..row
-                }),
+            match entry.and_then(ProcessEntry::into_row) {
+                Some(row) => listing.rows.push(row),
                 None => unreadable.push(pid),
             }
         }
@@ -308,15 +312,6 @@ impl ProcessTable {
     }
 }
 
-/// Lets all rows of a program share one string.
-fn share_program(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
-    if let Some(known) = known.get(&program) {
-        return known.clone();
-    }
-    known.insert(program.clone());
-    program
-}
-
 /// The error of a process whose row is unreadable.
 pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
     damaged(format!(
@@ -329,7 +324,7 @@ mod tests {
     use dormouse_proto::id::FactNumber;
 
     use super::*;
-    use dormouse_proto::process::{Exit, ExitStatus, Waiting};
+    use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 
     fn entry(last: u64) -> ProcessEntry {
         let last_record = LastRecord {
@@ -440,39 +435,5 @@ mod tests {
         for other in others {
             assert_ne!(digest(&[(1, 1), (2, 5)]), digest(other));
         }
-    }
-
-    #[test]
-    fn an_entry_decodes_to_the_entry_that_was_encoded() {
-        let retained = [RetainedHistory::Whole, entry(9).retained].map(|retained| ProcessEntry {
-            retained,
-            ..entry(9)
-        });
-        let deleted = ProcessEntry::deleted(Location {
-            segment: 3,
-            offset: 300,
-        });
-        let times = [
-            Waiting::Nothing,
-            Waiting::Alarm { due_ms: 0 },
-            Waiting::Person {
-                expires_ms: Some(1_800_000_000_000),
-            },
-        ];
-        let asleep = times.map(|waiting| ProcessEntry {
-            waiting: Some(WaitingEntry {
-                first_commit: 7,
-                at: Location::START,
-                waiting,
-                is_paused: waiting == Waiting::Nothing,
-            }),
-            ..entry(9)
-        });
-        for entry in retained.into_iter().chain(asleep).chain([deleted]) {
-            let bytes = entry.to_bytes().unwrap();
-            assert_eq!(is_deleted_entry(&bytes), entry.is_deleted());
-            assert_eq!(ProcessEntry::from_bytes(&bytes), Some(entry));
-        }
-        assert_eq!(ProcessEntry::from_bytes(b"\x00\x01"), None);
     }
 }

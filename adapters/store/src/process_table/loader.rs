@@ -4,6 +4,7 @@
 use dormouse_proto::id::{CheckpointId, Pid};
 use dormouse_proto::record::codec;
 
+use super::program_names::ProgramNames;
 use super::{CheckpointEntry, Digest, ProcessEntry, ProcessTable};
 
 /// A process table that is being loaded entry by entry. [`TableLoader::finish`] returns the table.
@@ -58,10 +59,11 @@ impl TableLoader {
     pub(crate) fn finish(self) -> Option<ProcessTable> {
         let is_whole = self.is_whole && self.table.digest == self.digest;
         let is_readable = || {
+            let mut names = ProgramNames::default();
             self.table
                 .entries
                 .iter()
-                .all(|(_, entry)| ProcessEntry::from_bytes(entry).is_some())
+                .all(|(pid, entry)| ProcessEntry::from_bytes(pid, entry, &mut names).is_some())
         };
         (is_whole && is_readable()).then_some(self.table)
     }
