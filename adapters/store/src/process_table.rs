@@ -41,7 +41,7 @@ pub(crate) use entry::{
     EndEntry, LastRecord, NumberedRecords, ProcessEntry, ReopenedEntry, RetainedHistory,
     WaitingEntry,
 };
-use entry_codec::is_deleted;
+use entry_codec::LatestEntry;
 use loader::TableLoader;
 use program_names::ProgramNames;
 
@@ -98,10 +98,10 @@ type EncodeResult = Result<Vec<u8>, codec::CodecError>;
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
     key: StoreKey,
-    /// Encoded by [`ProcessEntry::to_bytes`]; empty for an entry that was never encoded.
+    /// Encoded by [`ProcessEntry::to_bytes`].
     entries: PidMap<Box<[u8]>>,
-    /// Entries that differ from their encoded bytes. An entry changes with each record of its
-    /// process, so encoding it later saves work.
+    /// Entries that are new, or differ from their encoded bytes. An entry changes with each record
+    /// of its process, so encoding it later saves work.
     changed: BTreeMap<Pid, ProcessEntry>,
     /// By the number of the checkpoint.
     checkpoints: BTreeMap<CheckpointId, CheckpointEntry>,
@@ -200,33 +200,40 @@ impl ProcessTable {
 
     /// The entry of a process.
     pub(crate) fn entry(&self, pid: Pid) -> Option<ProcessEntry> {
-        self.decode_entry(pid, self.entries.get(pid)?, &mut ProgramNames::default())
-    }
-
-    fn decode_entry(
-        &self,
-        pid: Pid,
-        bytes: &[u8],
-        names: &mut ProgramNames,
-    ) -> Option<ProcessEntry> {
-        self.changed
-            .get(&pid)
-            .cloned()
-            .or_else(|| ProcessEntry::from_bytes(pid, bytes, names))
+        match self.changed.get(&pid) {
+            Some(entry) => Some(entry.clone()),
+            None => {
+                let bytes = self.entries.get(pid)?;
+                ProcessEntry::from_bytes(pid, bytes, &mut ProgramNames::default())
+            }
+        }
     }
 
     /// All entries except deleted processes, by ascending pid; `None` for an unreadable entry. Each
-    /// returned entry is decoded. A deleted process costs only a comparison of one byte, because
-    /// their number never falls.
+    /// returned entry is decoded. A deleted process costs only a look at its flags, because their
+    /// number never falls.
     fn entries(&self) -> impl Iterator<Item = (Pid, Option<ProcessEntry>)> {
-        let retained = self
-            .entries
-            .iter()
-            .filter(|(pid, bytes)| !is_deleted(bytes) || self.changed.contains_key(pid));
         let mut names = ProgramNames::default();
-        retained
-            .map(move |(pid, bytes)| (pid, self.decode_entry(pid, bytes, &mut names)))
-            .filter(|(_, entry)| !entry.as_ref().is_some_and(ProcessEntry::is_deleted))
+        self.latest_entries()
+            .filter(|(_, entry)| !entry.is_deleted())
+            .map(move |(pid, entry)| (pid, entry.decode(pid, &mut names)))
+    }
+
+    /// All entries, by ascending pid. Decodes none.
+    fn latest_entries(&self) -> impl Iterator<Item = (Pid, LatestEntry<'_>)> {
+        let mut encoded = self.entries.iter().peekable();
+        let mut changed = self.changed.iter().peekable();
+        std::iter::from_fn(move || {
+            let next_changed = changed.peek().map(|(pid, _)| **pid);
+            let is_before = |pid| next_changed.is_none_or(|changed| pid < changed);
+            if let Some((pid, bytes)) = encoded.next_if(|(pid, _)| is_before(*pid)) {
+                return Some((pid, LatestEntry::Encoded(bytes)));
+            }
+            let (pid, entry) = changed.next()?;
+            // Skip the encoded entry that was changed since.
+            encoded.next_if(|(encoded_pid, _)| encoded_pid == pid);
+            Some((*pid, LatestEntry::Changed(entry)))
+        })
     }
 
     /// The entry of a process, to be changed. Creates it with `new_entry` if there is none. The
@@ -239,15 +246,12 @@ impl ProcessTable {
         let Self {
             entries, changed, ..
         } = self;
-        let mut names = ProgramNames::default();
         changed.entry(pid).or_insert_with(|| {
+            let mut names = ProgramNames::default();
             let entry = entries
                 .get(pid)
                 .and_then(|bytes| ProcessEntry::from_bytes(pid, bytes, &mut names));
-            entry.unwrap_or_else(|| {
-                entries.insert(pid, Box::default());
-                new_entry()
-            })
+            entry.unwrap_or_else(new_entry)
         })
     }
 
@@ -267,10 +271,7 @@ impl ProcessTable {
             .map(|(pid, entry)| Ok((*pid, entry.to_bytes()?)))
             .collect::<Result<_, _>>()?;
         for (pid, bytes) in &encoded {
-            let old = self
-                .entries
-                .insert(*pid, bytes.as_slice().into())
-                .filter(|old| !old.is_empty());
+            let old = self.entries.insert(*pid, bytes.as_slice().into());
             self.digest
                 .replace(&self.key, &process_key(*pid), old.as_deref(), bytes);
         }
@@ -286,9 +287,14 @@ impl ProcessTable {
     /// The rows of all processes, by ascending pid, and the losses.
     pub(crate) fn listing(&self) -> ProcessListing {
         let mut listing = ProcessListing::default();
-        listing.last_pid = self.entries.iter().last().map_or(0, |(pid, _)| pid.0);
+        let mut names = ProgramNames::default();
         let mut unreadable = Vec::new();
-        for (pid, entry) in self.entries() {
+        for (pid, entry) in self.latest_entries() {
+            listing.last_pid = pid.0;
+            if entry.is_deleted() {
+                continue;
+            }
+            let entry = entry.decode(pid, &mut names);
             match entry.and_then(ProcessEntry::into_row) {
                 Some(row) => listing.rows.push(row),
                 None => unreadable.push(pid),

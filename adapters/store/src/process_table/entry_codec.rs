@@ -165,9 +165,43 @@ impl ProcessEntry {
     }
 }
 
-/// Whether an encoded entry is that of a deleted process.
-pub(super) fn is_deleted(bytes: &[u8]) -> bool {
-    flags_of(bytes) & DELETED != 0
+/// The latest state of an entry.
+pub(super) enum LatestEntry<'t> {
+    /// It has not changed since it was encoded.
+    Encoded(&'t [u8]),
+    /// It has changed, or is new.
+    Changed(&'t ProcessEntry),
+}
+
+impl LatestEntry<'_> {
+    /// Whether the process was deleted. Decodes nothing.
+    pub(super) fn is_deleted(&self) -> bool {
+        match self {
+            Self::Encoded(bytes) => flags_of(bytes) & DELETED != 0,
+            Self::Changed(entry) => entry.is_deleted(),
+        }
+    }
+
+    /// Whether the record of the creation or of the end is damaged, so that there is no row. Decodes
+    /// nothing.
+    pub(super) fn is_row_lost(&self) -> bool {
+        match self {
+            Self::Encoded(bytes) => {
+                let flags = flags_of(bytes);
+                let has_row = flags & ROW != 0 && (flags & END == 0 || flags & EXIT != 0);
+                flags & DELETED == 0 && !has_row
+            }
+            Self::Changed(entry) => !entry.is_deleted() && entry.row().is_none(),
+        }
+    }
+
+    /// The entry; `None` if its bytes cannot be decoded.
+    pub(super) fn decode(&self, pid: Pid, names: &mut ProgramNames) -> Option<ProcessEntry> {
+        match self {
+            Self::Encoded(bytes) => ProcessEntry::from_bytes(pid, bytes, names),
+            Self::Changed(entry) => Some((*entry).clone()),
+        }
+    }
 }
 
 fn flags_of(bytes: &[u8]) -> u16 {

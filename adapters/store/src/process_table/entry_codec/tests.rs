@@ -150,7 +150,12 @@ fn an_entry_decodes_to_the_entry_that_was_encoded() {
     let mut names = ProgramNames::default();
     for entry in entries() {
         let bytes = entry.to_bytes().unwrap();
-        assert_eq!(is_deleted(&bytes), entry.is_deleted(), "{entry:?}");
+        let states = [LatestEntry::Encoded(&bytes), LatestEntry::Changed(&entry)];
+        for state in states {
+            assert_eq!(state.is_deleted(), entry.is_deleted(), "{entry:?}");
+            let has_no_row = !entry.is_deleted() && entry.row().is_none();
+            assert_eq!(state.is_row_lost(), has_no_row, "{entry:?}");
+        }
         let decoded = ProcessEntry::from_bytes(PID, &bytes, &mut names);
         assert_eq!(decoded.as_ref(), Some(&entry));
     }
