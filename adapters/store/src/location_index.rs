@@ -13,7 +13,8 @@
 //! | `s` pid fact | location of a snapshot, or of the creation (fact 0) |
 //! | `t` pid number | location of a change of temporary files, by the tree's root |
 //! | `c` hash | location of a content |
-//! | `p` pid | entry of the process table |
+//! | `b` pid / 16 | entries of the process table, of 16 processes |
+//! | `p` pid | entry of the process table that is too large for `b` |
 //! | `k` number | entry of a checkpoint |
 //! | `n` number | entry of a label |
 //! | `l` commit | acknowledged losses |
@@ -39,7 +40,7 @@ use dormouse_records::secret::Keys;
 use dormouse_records::secret::StoreKey;
 
 pub(crate) use self::changes::{
-    IndexChanges, RecordKey, checkpoint_key, label_key, losses_key, process_key,
+    IndexChanges, RecordKey, block_key, checkpoint_key, label_key, losses_key, process_key,
 };
 use self::changes::{number_key, pid_key};
 
@@ -153,7 +154,7 @@ impl LocationIndex {
         index_position: &IndexPosition,
     ) -> Result<ProcessTable, IndexFault> {
         let mut table = ProcessTable::load(*self.keys.headers(), index_position);
-        for kind in [b'p', b'k', b'n', b'l'] {
+        for kind in *b"bpknl" {
             // An entry that cannot be decrypted becomes empty, so that the loader rejects the
             // table.
             self.kv.for_each(

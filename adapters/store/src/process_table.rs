@@ -3,14 +3,15 @@
 //! what it waits for. The table also keeps the checkpoints, the lost ranges of the log
 //! (`log_walk.rs`), and the losses that a repair acknowledged.
 //!
-//! The table holds each entry as its encoded bytes, about fifty, and decodes it at each query,
-//! because there is an entry for every process that ever existed, and most of those hibernate or
-//! have ended.
+//! The table holds each entry as its encoded bytes (`blocks.rs`), some forty, and decodes it at
+//! each query, because there is an entry for every process that ever existed, and most of those
+//! hibernate or have ended.
 //!
-//! The index keeps a copy of the table on disk. A digest, a sum over all entries that does not
-//! depend on their order, shows whether that copy is complete: a missing or outdated entry changes
+//! The index keeps a copy of the table on disk. A digest, a sum over all its values that does not
+//! depend on their order, shows whether that copy is complete: a missing or outdated value changes
 //! the digest.
 
+mod blocks;
 mod digest;
 mod entry;
 mod entry_codec;
@@ -24,18 +25,18 @@ use std::collections::BTreeMap;
 use dormouse_actors::ports::{ProcessListing, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, Pid};
-use dormouse_proto::pid_map::PidMap;
 use dormouse_proto::record::codec;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::labels::LabelEntry;
 pub(crate) use self::losses::AcknowledgedLosses;
 use crate::error::damaged;
-use crate::location_index::{IndexPosition, checkpoint_key, process_key};
+use crate::location_index::{IndexPosition, checkpoint_key};
 use crate::log_position::Location;
 use crate::log_walk::LostRange;
 use dormouse_records::secret::StoreKey;
 
+use blocks::EntryBlocks;
 pub(crate) use digest::Digest;
 pub(crate) use entry::{
     EndEntry, LastRecord, NumberedRecords, ProcessEntry, ReopenedEntry, RetainedHistory,
@@ -91,6 +92,9 @@ impl CheckpointEntry {
     }
 }
 
+/// A value of the index that is set, or removed, and its key.
+pub(crate) type ValueChange = ([u8; 9], Option<Vec<u8>>);
+
 /// An entry, encoded for the index.
 type EncodeResult = Result<Vec<u8>, codec::CodecError>;
 
@@ -99,7 +103,7 @@ type EncodeResult = Result<Vec<u8>, codec::CodecError>;
 pub(crate) struct ProcessTable {
     key: StoreKey,
     /// Encoded by [`ProcessEntry::to_bytes`].
-    entries: PidMap<Box<[u8]>>,
+    entries: EntryBlocks,
     /// Entries that are new, or differ from their encoded bytes. An entry changes with each record
     /// of its process, so encoding it later saves work.
     changed: BTreeMap<Pid, ProcessEntry>,
@@ -117,7 +121,7 @@ pub(crate) struct ProcessTable {
 impl ProcessTable {
     /// An empty table.
     pub(crate) fn new(key: StoreKey) -> Self {
-        let entries = PidMap::default();
+        let entries = EntryBlocks::default();
         let changed = BTreeMap::new();
         let checkpoints = BTreeMap::new();
         let acknowledged = BTreeMap::new();
@@ -150,11 +154,10 @@ impl ProcessTable {
         &self.key
     }
 
-    /// All entries as the last [`ProcessTable::encode_changed`] encoded them.
-    pub(crate) fn encoded_entries(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
-        self.entries
-            .iter()
-            .map(|(pid, entry)| (pid, entry.to_vec()))
+    /// The values of the index that hold the entries as the last
+    /// [`ProcessTable::encode_changed`] encoded them, and their keys.
+    pub(crate) fn entry_values(&self) -> impl Iterator<Item = ([u8; 9], &[u8])> {
+        self.entries.values()
     }
 
     /// All checkpoints, encoded as by [`ProcessTable::put_checkpoint`].
@@ -194,7 +197,7 @@ impl ProcessTable {
         let old = self.checkpoints.insert(id, entry);
         let old = old.map(|old| old.to_bytes()).transpose()?;
         self.digest
-            .replace(&self.key, &checkpoint_key(id), old.as_deref(), &bytes);
+            .replace(&self.key, &checkpoint_key(id), old.as_deref(), Some(&bytes));
         Ok(bytes)
     }
 
@@ -260,23 +263,24 @@ impl ProcessTable {
         self.changed.len()
     }
 
-    /// Encodes the changed entries for the index. The digest covers them from here on.
+    /// Encodes the changed entries, and returns the values of the index that change by that, with
+    /// their keys; `None` removes the key. The digest covers them from here on.
     ///
     /// # Errors
     /// If an entry cannot be encoded. All of them stay changed then.
-    pub(crate) fn encode_changed(&mut self) -> Result<Vec<(Pid, Vec<u8>)>, codec::CodecError> {
+    pub(crate) fn encode_changed(&mut self) -> Result<Vec<ValueChange>, codec::CodecError> {
         let encoded: Vec<_> = self
             .changed
             .iter()
             .map(|(pid, entry)| Ok((*pid, entry.to_bytes()?)))
             .collect::<Result<_, _>>()?;
-        for (pid, bytes) in &encoded {
-            let old = self.entries.insert(*pid, bytes.as_slice().into());
-            self.digest
-                .replace(&self.key, &process_key(*pid), old.as_deref(), bytes);
-        }
+        let mut values = Vec::new();
+        self.entries.set(&encoded, &mut |index_key, old, new| {
+            self.digest.replace(&self.key, &index_key, old, new);
+            values.push((index_key, new.map(<[u8]>::to_vec)));
+        });
         self.changed.clear();
-        Ok(encoded)
+        Ok(values)
     }
 
     /// The digest of all encoded entries.

@@ -50,7 +50,7 @@ impl ProcessTable {
         let old = self.acknowledged.insert(commit, losses);
         let old = old.map(|old| codec::encode(&old)).transpose()?;
         self.digest
-            .replace(&self.key, &losses_key(commit), old.as_deref(), &bytes);
+            .replace(&self.key, &losses_key(commit), old.as_deref(), Some(&bytes));
         Ok(bytes)
     }
 
