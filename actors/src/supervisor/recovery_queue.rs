@@ -22,11 +22,8 @@ impl Supervisor {
     /// Loads these processes, a few at a time. Those that only wait for an alarm or a person
     /// are not loaded.
     pub(super) fn recover(&mut self, pids: Vec<Pid>) {
-        for pid in pids {
-            if !self.resume_resting(pid) {
-                self.recovery_queue.queued_pids.push_back(pid);
-            }
-        }
+        let others = self.table.resume_resting(pids);
+        self.recovery_queue.queued_pids.extend(others);
         self.wake_due_processes();
         self.load_next_processes();
     }

@@ -160,7 +160,9 @@ impl ProcessTable {
         }
         self.entries
             .insert(pid, ProcessEntry::new(row, RunState::Held));
-        self.set_run_state(pid, run_state);
+        if run_state != RunState::Held {
+            self.set_run_state(pid, run_state);
+        }
     }
 
     /// Records what a process waits for.
@@ -185,7 +187,7 @@ impl ProcessTable {
 
     /// Whether a held process only waits for its next alarm or a person. A process with children is
     /// loaded: one of them may have ended without its parent knowing.
-    pub(super) fn is_resting(&self, pid: Pid) -> bool {
+    fn is_resting(&self, pid: Pid) -> bool {
         let is_waiting = |entry: &ProcessEntry| {
             entry.run_state == RunState::Held
                 && entry.waiting().is_resting()

@@ -20,7 +20,6 @@ use dormouse_proto::process::Waiting;
 use tokio::task::JoinHandle;
 
 use super::Supervisor;
-use super::entry::{Rest, RunState};
 use crate::clock::now_ms;
 
 /// How many processes are woken concurrently, so that a thousand that are due at once do not all
@@ -69,13 +68,23 @@ impl WakeQueue {
         }
     }
 
+    /// Adds the times of processes that were held.
+    pub(super) fn schedule(&mut self, due: Vec<(u64, Pid)>) {
+        if self.due.is_empty() {
+            // A set that is built at once takes half of the memory of one that grows.
+            self.due = due.into_iter().collect();
+        } else {
+            self.due.extend(due);
+        }
+    }
+
     /// Makes room for another process to be woken.
     pub(super) fn finish_waking(&mut self, pid: Pid) {
         self.waking.remove(&pid);
     }
 
     /// The next process to be woken; `None` if none is due, or as many as allowed are being woken.
-    fn take_due(&mut self, now_ms: u64) -> Option<Pid> {
+    pub(super) fn take_due(&mut self, now_ms: u64) -> Option<Pid> {
         let is_due = |(due_ms, _): &(u64, Pid)| *due_ms <= now_ms;
         if self.waking.len() >= MAX_WAKING || !self.due.first().is_some_and(is_due) {
             return None;
@@ -102,17 +111,6 @@ impl Supervisor {
             WakeMessage::LabelTimerExpired => return self.on_label_timer_expired(),
         }
         self.wake_due_processes();
-    }
-
-    /// Resumes a process that only waits for its next alarm or a person, without loading it. Returns
-    /// false for any other process.
-    pub(super) fn resume_resting(&mut self, pid: Pid) -> bool {
-        if !self.table.is_resting(pid) {
-            return false;
-        }
-        let rest = Rest::Waiting;
-        self.table.set_run_state(pid, RunState::Hibernated { rest });
-        true
     }
 
     /// Wakes the processes that are due, the earliest first and a few at a time, and sets the timer

@@ -130,8 +130,8 @@ impl Index {
             return Ok(());
         }
         let mut changes = IndexChanges::default();
-        for (pid, entry) in self.processes.encoded_entries() {
-            changes.put_process(pid, entry);
+        for (index_key, value) in self.processes.entry_values() {
+            changes.put_table_value(index_key, value.to_vec());
         }
         for (id, entry) in self.processes.encoded_checkpoints() {
             changes.put_checkpoint(id, entry.map_err(unencodable)?);
@@ -156,9 +156,9 @@ impl Index {
         head: LogPosition,
     ) -> Result<(Self, LogPosition), IndexError> {
         let locations = LocationIndex::open(folder, log.keys().clone())?;
-        let indexed = locations
-            .indexed_position()?
-            .ok_or_else(|| IndexFault("is new, or of another store".to_owned()))?;
+        let indexed = locations.indexed_position()?.ok_or_else(|| {
+            IndexFault("is new, of another version, or of another store".to_owned())
+        })?;
         if indexed.position != head && !log.contains_commit(&indexed.position)? {
             return Err(
                 IndexFault("refers to records that the log does not have".to_owned()).into(),
@@ -309,15 +309,18 @@ impl Index {
     }
 
     fn write_pending(&mut self, log: &Log) -> Result<(), IndexFault> {
-        let entries = self.processes.encode_changed().map_err(unencodable)?;
+        let values = self.processes.encode_changed().map_err(unencodable)?;
         if self.backend == Backend::Memory {
             return Ok(());
         }
         let mut changes = std::mem::take(&mut self.pending);
         let index_position = self.index_position(log);
-        entries
-            .into_iter()
-            .for_each(|(pid, entry)| changes.put_process(pid, entry));
+        for (index_key, value) in values {
+            match value {
+                Some(value) => changes.put_table_value(index_key, value),
+                None => changes.remove(&index_key),
+            }
+        }
         self.locations
             .as_mut()
             .ok_or_else(|| IndexFault("is being built".to_owned()))?

@@ -13,11 +13,12 @@
 //! | `s` pid fact | location of a snapshot, or of the creation (fact 0) |
 //! | `t` pid number | location of a change of temporary files, by the tree's root |
 //! | `c` hash | location of a content |
-//! | `p` pid | entry of the process table |
+//! | `b` pid / 16 | entries of the process table, of 16 processes |
+//! | `p` pid | entry of the process table that is too large for `b` |
 //! | `k` number | entry of a checkpoint |
 //! | `n` number | entry of a label |
 //! | `l` commit | acknowledged losses |
-//! | `m` | the position up to which the log is indexed, and the table's digest |
+//! | `m` | version, the position up to which the log is indexed, and the table's digest |
 //!
 //! In an encrypted store, entries are encrypted and bound to their keys, and a content's key is the
 //! log's name of the content.
@@ -29,6 +30,7 @@ use std::io;
 use std::path::Path;
 
 use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::record::codec;
 
 use crate::kv::{Batch, KvStore};
 use crate::log_position::{Hash, Location, LogPosition, MAX_NUMBER};
@@ -38,11 +40,15 @@ use dormouse_records::secret::Keys;
 use dormouse_records::secret::StoreKey;
 
 pub(crate) use self::changes::{
-    IndexChanges, RecordKey, checkpoint_key, label_key, losses_key, process_key,
+    IndexChanges, RecordKey, block_key, checkpoint_key, label_key, losses_key, process_key,
 };
 use self::changes::{number_key, pid_key};
 
 const POSITION_KEY: &[u8] = b"m";
+
+/// The version of the keys and values above. An index of another version is built again. Raise it
+/// with each change of them, or of what the process table encodes.
+const VERSION: u8 = 2;
 
 /// The index cannot answer, or its answer is wrong. It has to be rebuilt.
 #[derive(Debug, thiserror::Error)]
@@ -129,8 +135,8 @@ impl LocationIndex {
         }
     }
 
-    /// The position up to which the log is indexed; `None` if the index is new, or belongs to
-    /// another store.
+    /// The position up to which the log is indexed; `None` if the index is new, has another version,
+    /// or belongs to another store.
     ///
     /// # Errors
     /// [`IndexFault`].
@@ -148,7 +154,7 @@ impl LocationIndex {
         index_position: &IndexPosition,
     ) -> Result<ProcessTable, IndexFault> {
         let mut table = ProcessTable::load(*self.keys.headers(), index_position);
-        for kind in [b'p', b'k', b'n', b'l'] {
+        for kind in *b"bpknl" {
             // An entry that cannot be decrypted becomes empty, so that the loader rejects the
             // table.
             self.kv.for_each(
@@ -332,10 +338,12 @@ impl LocationIndex {
 }
 
 impl IndexPosition {
-    /// Position (60), digest (32), lengths (32), the lost range's start, end and last commit (32,
-    /// if there is one), and the keyed hash of all that (32).
+    /// Versions of the index and of the codec of records (2), position (60), digest (32), lengths
+    /// (32), the lost range's start, end and last commit (32, if there is one), and the keyed hash of
+    /// all that (32).
     fn to_bytes(self, key: &StoreKey) -> Vec<u8> {
-        let mut bytes = self.position.to_bytes().to_vec();
+        let mut bytes = vec![VERSION, codec::VERSION];
+        bytes.extend(self.position.to_bytes());
         self.digest
             .0
             .iter()
@@ -356,7 +364,11 @@ impl IndexPosition {
         if blake3::keyed_hash(&key.0, body) != *hash {
             return None;
         }
-        let (position, rest) = body.split_at_checked(LogPosition::BYTES)?;
+        let ([version, codec_version], rest) = body.split_first_chunk()?;
+        if *version != VERSION || *codec_version > codec::VERSION {
+            return None;
+        }
+        let (position, rest) = rest.split_at_checked(LogPosition::BYTES)?;
         let (digest, rest) = rest.split_at_checked(32)?;
         let (lengths_hash, lost) = rest.split_first_chunk::<32>()?;
         let mut words = [0; 4];
@@ -396,4 +408,39 @@ fn keyed_check(index_key: &[u8], value: &[u8], key: &StoreKey) -> [u8; 8] {
     let mut hasher = blake3::Hasher::new_keyed(&key.0);
     let hash = hasher.update(index_key).update(value).finalize();
     *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_position_of_an_index_of_another_version_is_refused() {
+        let key = StoreKey([7; 32]);
+        let index_position = IndexPosition {
+            position: LogPosition::EMPTY,
+            digest: Digest::default(),
+            lengths_hash: [1; 32],
+            lost: None,
+        };
+        let bytes = index_position.to_bytes(&key);
+        assert_eq!(
+            IndexPosition::from_bytes(&bytes, &key),
+            Some(index_position)
+        );
+        let (body, _) = bytes.split_last_chunk::<32>().unwrap();
+        for (place, version, is_refused) in [
+            (0, VERSION - 1, true),
+            (0, VERSION + 1, true),
+            (1, codec::VERSION - 1, false),
+            (1, codec::VERSION + 1, true),
+        ] {
+            let mut body = body.to_vec();
+            body[place] = version;
+            let hash = blake3::keyed_hash(&key.0, &body);
+            let bytes = [&body[..], hash.as_bytes()].concat();
+            let read = IndexPosition::from_bytes(&bytes, &key);
+            assert_eq!(read.is_none(), is_refused, "byte {place} is {version}");
+        }
+    }
 }

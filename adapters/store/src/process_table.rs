@@ -3,46 +3,48 @@
 //! what it waits for. The table also keeps the checkpoints, the lost ranges of the log
 //! (`log_walk.rs`), and the losses that a repair acknowledged.
 //!
-//! The table holds each entry as its encoded bytes, about fifty, and decodes it at each query,
-//! because there is an entry for every process that ever existed, and most of those hibernate or
-//! have ended.
+//! The table holds each entry as its encoded bytes (`blocks.rs`), some forty, and decodes it at
+//! each query, because there is an entry for every process that ever existed, and most of those
+//! hibernate or have ended.
 //!
-//! The index keeps a copy of the table on disk. A digest, a sum over all entries that does not
-//! depend on their order, shows whether that copy is complete: a missing or outdated entry changes
+//! The index keeps a copy of the table on disk. A digest, a sum over all its values that does not
+//! depend on their order, shows whether that copy is complete: a missing or outdated value changes
 //! the digest.
 
+mod blocks;
 mod digest;
 mod entry;
+mod entry_codec;
 mod labels;
 mod loader;
 mod losses;
+mod program_names;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use dormouse_actors::ports::{ProcessListing, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, Pid};
-use dormouse_proto::pid_map::PidMap;
-use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::codec;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::labels::LabelEntry;
 pub(crate) use self::losses::AcknowledgedLosses;
 use crate::error::damaged;
-use crate::location_index::{IndexPosition, checkpoint_key, process_key};
+use crate::location_index::{IndexPosition, checkpoint_key};
 use crate::log_position::Location;
 use crate::log_walk::LostRange;
 use dormouse_records::secret::StoreKey;
 
+use blocks::EntryBlocks;
 pub(crate) use digest::Digest;
-use entry::is_deleted_entry;
 pub(crate) use entry::{
     EndEntry, LastRecord, NumberedRecords, ProcessEntry, ReopenedEntry, RetainedHistory,
     WaitingEntry,
 };
+use entry_codec::LatestEntry;
 use loader::TableLoader;
+use program_names::ProgramNames;
 
 /// A checkpoint in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +92,9 @@ impl CheckpointEntry {
     }
 }
 
+/// A value of the index that is set, or removed, and its key.
+pub(crate) type ValueChange = ([u8; 9], Option<Vec<u8>>);
+
 /// An entry, encoded for the index.
 type EncodeResult = Result<Vec<u8>, codec::CodecError>;
 
@@ -97,10 +102,10 @@ type EncodeResult = Result<Vec<u8>, codec::CodecError>;
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
     key: StoreKey,
-    /// Encoded by [`ProcessEntry::to_bytes`]; empty for an entry that was never encoded.
-    entries: PidMap<Box<[u8]>>,
-    /// Entries that differ from their encoded bytes. An entry changes with each record of its
-    /// process, so encoding it later saves work.
+    /// Encoded by [`ProcessEntry::to_bytes`].
+    entries: EntryBlocks,
+    /// Entries that are new, or differ from their encoded bytes. An entry changes with each record
+    /// of its process, so encoding it later saves work.
     changed: BTreeMap<Pid, ProcessEntry>,
     /// By the number of the checkpoint.
     checkpoints: BTreeMap<CheckpointId, CheckpointEntry>,
@@ -116,7 +121,7 @@ pub(crate) struct ProcessTable {
 impl ProcessTable {
     /// An empty table.
     pub(crate) fn new(key: StoreKey) -> Self {
-        let entries = PidMap::default();
+        let entries = EntryBlocks::default();
         let changed = BTreeMap::new();
         let checkpoints = BTreeMap::new();
         let acknowledged = BTreeMap::new();
@@ -149,11 +154,10 @@ impl ProcessTable {
         &self.key
     }
 
-    /// All entries as the last [`ProcessTable::encode_changed`] encoded them.
-    pub(crate) fn encoded_entries(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
-        self.entries
-            .iter()
-            .map(|(pid, entry)| (pid, entry.to_vec()))
+    /// The values of the index that hold the entries as the last
+    /// [`ProcessTable::encode_changed`] encoded them, and their keys.
+    pub(crate) fn entry_values(&self) -> impl Iterator<Item = ([u8; 9], &[u8])> {
+        self.entries.values()
     }
 
     /// All checkpoints, encoded as by [`ProcessTable::put_checkpoint`].
@@ -193,33 +197,46 @@ impl ProcessTable {
         let old = self.checkpoints.insert(id, entry);
         let old = old.map(|old| old.to_bytes()).transpose()?;
         self.digest
-            .replace(&self.key, &checkpoint_key(id), old.as_deref(), &bytes);
+            .replace(&self.key, &checkpoint_key(id), old.as_deref(), Some(&bytes));
         Ok(bytes)
     }
 
     /// The entry of a process.
     pub(crate) fn entry(&self, pid: Pid) -> Option<ProcessEntry> {
-        self.decode_entry(pid, self.entries.get(pid)?)
-    }
-
-    fn decode_entry(&self, pid: Pid, bytes: &[u8]) -> Option<ProcessEntry> {
-        self.changed
-            .get(&pid)
-            .cloned()
-            .or_else(|| ProcessEntry::from_bytes(bytes))
+        match self.changed.get(&pid) {
+            Some(entry) => Some(entry.clone()),
+            None => {
+                let bytes = self.entries.get(pid)?;
+                ProcessEntry::from_bytes(pid, bytes, &mut ProgramNames::default())
+            }
+        }
     }
 
     /// All entries except deleted processes, by ascending pid; `None` for an unreadable entry. Each
-    /// returned entry is decoded. A deleted process costs only a comparison of one byte, because
-    /// their number never falls.
+    /// returned entry is decoded. A deleted process costs only a look at its flags, because their
+    /// number never falls.
     fn entries(&self) -> impl Iterator<Item = (Pid, Option<ProcessEntry>)> {
-        let retained = self
-            .entries
-            .iter()
-            .filter(|(pid, bytes)| !is_deleted_entry(bytes) || self.changed.contains_key(pid));
-        retained
-            .map(|(pid, bytes)| (pid, self.decode_entry(pid, bytes)))
-            .filter(|(_, entry)| !entry.as_ref().is_some_and(ProcessEntry::is_deleted))
+        let mut names = ProgramNames::default();
+        self.latest_entries()
+            .filter(|(_, entry)| !entry.is_deleted())
+            .map(move |(pid, entry)| (pid, entry.decode(pid, &mut names)))
+    }
+
+    /// All entries, by ascending pid. Decodes none.
+    fn latest_entries(&self) -> impl Iterator<Item = (Pid, LatestEntry<'_>)> {
+        let mut encoded = self.entries.iter().peekable();
+        let mut changed = self.changed.iter().peekable();
+        std::iter::from_fn(move || {
+            let next_changed = changed.peek().map(|(pid, _)| **pid);
+            let is_before = |pid| next_changed.is_none_or(|changed| pid < changed);
+            if let Some((pid, bytes)) = encoded.next_if(|(pid, _)| is_before(*pid)) {
+                return Some((pid, LatestEntry::Encoded(bytes)));
+            }
+            let (pid, entry) = changed.next()?;
+            // Skip the encoded entry that was changed since.
+            encoded.next_if(|(encoded_pid, _)| encoded_pid == pid);
+            Some((*pid, LatestEntry::Changed(entry)))
+        })
     }
 
     /// The entry of a process, to be changed. Creates it with `new_entry` if there is none. The
@@ -233,13 +250,11 @@ impl ProcessTable {
             entries, changed, ..
         } = self;
         changed.entry(pid).or_insert_with(|| {
+            let mut names = ProgramNames::default();
             let entry = entries
                 .get(pid)
-                .and_then(|bytes| ProcessEntry::from_bytes(bytes));
-            entry.unwrap_or_else(|| {
-                entries.insert(pid, Box::default());
-                new_entry()
-            })
+                .and_then(|bytes| ProcessEntry::from_bytes(pid, bytes, &mut names));
+            entry.unwrap_or_else(new_entry)
         })
     }
 
@@ -248,26 +263,24 @@ impl ProcessTable {
         self.changed.len()
     }
 
-    /// Encodes the changed entries for the index. The digest covers them from here on.
+    /// Encodes the changed entries, and returns the values of the index that change by that, with
+    /// their keys; `None` removes the key. The digest covers them from here on.
     ///
     /// # Errors
     /// If an entry cannot be encoded. All of them stay changed then.
-    pub(crate) fn encode_changed(&mut self) -> Result<Vec<(Pid, Vec<u8>)>, codec::CodecError> {
+    pub(crate) fn encode_changed(&mut self) -> Result<Vec<ValueChange>, codec::CodecError> {
         let encoded: Vec<_> = self
             .changed
             .iter()
             .map(|(pid, entry)| Ok((*pid, entry.to_bytes()?)))
             .collect::<Result<_, _>>()?;
-        for (pid, bytes) in &encoded {
-            let old = self
-                .entries
-                .insert(*pid, bytes.as_slice().into())
-                .filter(|old| !old.is_empty());
-            self.digest
-                .replace(&self.key, &process_key(*pid), old.as_deref(), bytes);
-        }
+        let mut values = Vec::new();
+        self.entries.set(&encoded, &mut |index_key, old, new| {
+            self.digest.replace(&self.key, &index_key, old, new);
+            values.push((index_key, new.map(<[u8]>::to_vec)));
+        });
         self.changed.clear();
-        Ok(encoded)
+        Ok(values)
     }
 
     /// The digest of all encoded entries.
@@ -278,15 +291,16 @@ impl ProcessTable {
     /// The rows of all processes, by ascending pid, and the losses.
     pub(crate) fn listing(&self) -> ProcessListing {
         let mut listing = ProcessListing::default();
-        let mut programs = BTreeSet::new();
-        listing.last_pid = self.entries.iter().last().map_or(0, |(pid, _)| pid.0);
+        let mut names = ProgramNames::default();
         let mut unreadable = Vec::new();
-        for (pid, entry) in self.entries() {
-            match entry.and_then(|entry| entry.row()) {
-                Some(row) => listing.rows.push(ProcessRow {
-                    program: share_program(&mut programs, row.program),
-                    ..row
-                }),
+        for (pid, entry) in self.latest_entries() {
+            listing.last_pid = pid.0;
+            if entry.is_deleted() {
+                continue;
+            }
+            let entry = entry.decode(pid, &mut names);
+            match entry.and_then(ProcessEntry::into_row) {
+                Some(row) => listing.rows.push(row),
                 None => unreadable.push(pid),
             }
         }
@@ -308,15 +322,6 @@ impl ProcessTable {
     }
 }
 
-/// Lets all rows of a program share one string.
-fn share_program(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
-    if let Some(known) = known.get(&program) {
-        return known.clone();
-    }
-    known.insert(program.clone());
-    program
-}
-
 /// The error of a process whose row is unreadable.
 pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
     damaged(format!(
@@ -329,7 +334,7 @@ mod tests {
     use dormouse_proto::id::FactNumber;
 
     use super::*;
-    use dormouse_proto::process::{Exit, ExitStatus, Waiting};
+    use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 
     fn entry(last: u64) -> ProcessEntry {
         let last_record = LastRecord {
@@ -440,39 +445,5 @@ mod tests {
         for other in others {
             assert_ne!(digest(&[(1, 1), (2, 5)]), digest(other));
         }
-    }
-
-    #[test]
-    fn an_entry_decodes_to_the_entry_that_was_encoded() {
-        let retained = [RetainedHistory::Whole, entry(9).retained].map(|retained| ProcessEntry {
-            retained,
-            ..entry(9)
-        });
-        let deleted = ProcessEntry::deleted(Location {
-            segment: 3,
-            offset: 300,
-        });
-        let times = [
-            Waiting::Nothing,
-            Waiting::Alarm { due_ms: 0 },
-            Waiting::Person {
-                expires_ms: Some(1_800_000_000_000),
-            },
-        ];
-        let asleep = times.map(|waiting| ProcessEntry {
-            waiting: Some(WaitingEntry {
-                first_commit: 7,
-                at: Location::START,
-                waiting,
-                is_paused: waiting == Waiting::Nothing,
-            }),
-            ..entry(9)
-        });
-        for entry in retained.into_iter().chain(asleep).chain([deleted]) {
-            let bytes = entry.to_bytes().unwrap();
-            assert_eq!(is_deleted_entry(&bytes), entry.is_deleted());
-            assert_eq!(ProcessEntry::from_bytes(&bytes), Some(entry));
-        }
-        assert_eq!(ProcessEntry::from_bytes(b"\x00\x01"), None);
     }
 }

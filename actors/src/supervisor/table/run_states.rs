@@ -8,7 +8,7 @@ use ractor::{ActorId, ActorRef};
 use super::{ProcessTable, is_in_wake_queue};
 use crate::process::ProcessMessage;
 use crate::supervisor::HandleReply;
-use crate::supervisor::entry::{ProcessEntry, RunState, Watched};
+use crate::supervisor::entry::{ProcessEntry, Rest, RunState, Watched};
 
 impl ProcessTable {
     /// Changes the run state of a process. A process that runs or is being loaded gets live state.
@@ -53,6 +53,25 @@ impl ProcessTable {
                 entry.drop_live_if_unused();
             }
         }
+    }
+
+    /// Resumes those of these processes that only wait for their next alarm or for a person, without
+    /// loading them. Returns the others. May be called with all processes of a store at once.
+    pub(in crate::supervisor) fn resume_resting(&mut self, mut pids: Vec<Pid>) -> Vec<Pid> {
+        let mut due = Vec::new();
+        pids.retain(|pid| {
+            let is_resting = self.is_resting(*pid);
+            if is_resting && let Some(entry) = self.entries.get_mut(*pid) {
+                // A held process is not loaded, not quiescent, and not in the wake queue.
+                let rest = Rest::Waiting;
+                entry.run_state = RunState::Hibernated { rest };
+                entry.drop_live_if_unused();
+                due.extend(entry.waiting().wake_ms().map(|due_ms| (due_ms, *pid)));
+            }
+            !is_resting
+        });
+        self.wake_queue.schedule(due);
+        pids
     }
 
     /// Keeps `reply` until the process runs. Returns it if the process already runs or has ended, and

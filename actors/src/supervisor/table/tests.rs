@@ -1,4 +1,4 @@
-use dormouse_proto::process::{Exit, ExitStatus};
+use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -114,4 +114,45 @@ fn a_status_says_what_holds_a_process_up_before_what_it_waits_for() {
     let mut table = new_table(ProcessListing::default());
     table.insert(ended, RunState::Ended);
     assert_eq!(table.status(Pid(2)).unwrap().word(), "done");
+}
+
+#[test]
+fn processes_that_only_wait_are_resumed_and_their_times_are_in_the_wake_queue() {
+    let row = |pid, waiting| ProcessRow {
+        waiting,
+        ..ProcessRow::started(Pid(pid), "p")
+    };
+    let call = CallId { epoch: 0, seq: 1 };
+    let child = ProcessRow {
+        parent: Some(Pid(3)),
+        origin: Origin::Spawned { call },
+        ..row(4, Waiting::Alarm { due_ms: 1 })
+    };
+    let expiring = Waiting::Person {
+        expires_ms: Some(5),
+    };
+    let rows = vec![
+        row(1, ALARM),
+        row(2, Waiting::Unknown),
+        // It has a child.
+        row(3, ALARM),
+        child,
+        row(5, PERSON),
+        row(6, expiring),
+        row(7, NOTHING),
+    ];
+    let mut table = table_of(rows);
+    let mut others = Vec::new();
+    for pids in [vec![1, 2, 3, 5], vec![4, 5, 6, 7]] {
+        others.push(table.resume_resting(pids.into_iter().map(Pid).collect()));
+    }
+    assert_eq!(
+        others,
+        [[Pid(2), Pid(3)].to_vec(), [Pid(5), Pid(7)].to_vec()]
+    );
+    let is_asleep = |pid: &u64| table.run_state(Pid(*pid)) != Some(RunState::Held);
+    let asleep: Vec<_> = (1..=7).filter(is_asleep).collect();
+    assert_eq!(asleep, [1, 4, 5, 6]);
+    let due: Vec<_> = std::iter::from_fn(|| table.wake_queue.take_due(7)).collect();
+    assert_eq!(due, [Pid(4), Pid(6), Pid(1)]);
 }

@@ -72,9 +72,9 @@ impl IndexChanges {
         self.records += 1;
     }
 
-    /// Sets the entry of a process, as [`ProcessTable::encode_changed`] encoded it.
-    pub(crate) fn put_process(&mut self, pid: Pid, entry: Vec<u8>) {
-        self.entries.insert(process_key(pid), entry);
+    /// Sets a value of the process table, as [`ProcessTable::encode_changed`] encoded it.
+    pub(crate) fn put_table_value(&mut self, index_key: [u8; 9], value: Vec<u8>) {
+        self.entries.insert(index_key, value);
         self.records += 1;
     }
 
@@ -139,7 +139,12 @@ pub(super) fn pid_key(kind: u8, pid: Pid, number: FactNumber) -> [u8; 17] {
     key
 }
 
-/// The key of a process's entry.
+/// The key of a block of entries of processes.
+pub(crate) fn block_key(number: u64) -> [u8; 9] {
+    number_key(b'b', number)
+}
+
+/// The key of the entry of a process that is too large for its block.
 pub(crate) fn process_key(pid: Pid) -> [u8; 9] {
     number_key(b'p', pid.0)
 }

@@ -1,8 +1,7 @@
-//! The entry of a process in the process table, and its encoding for the index.
+//! The entry of a process in the process table. `entry_codec.rs` encodes it.
 
 use dormouse_proto::id::FactNumber;
 use dormouse_proto::process::{Exit, ProcessRow, Waiting};
-use dormouse_proto::record::codec;
 
 use crate::log_position::Location;
 use crate::log_walk::LostRange;
@@ -126,34 +125,7 @@ impl LastRecord {
     pub(crate) fn may_be_followed_in(self, lost: &LostRange) -> bool {
         self.at < lost.end && self.first_commit <= lost.last_commit
     }
-
-    fn to_parts(self) -> (u64, Location) {
-        (self.first_commit, self.at)
-    }
-
-    fn from_parts((first_commit, at): (u64, Location)) -> Self {
-        Self { first_commit, at }
-    }
 }
-
-/// The encoded form of an entry: creation and its location, end, retained history, last fact, last
-/// record, temporary files.
-type StoredEntry = (
-    (Option<ProcessRow>, Location),
-    Option<(u64, Location, Option<Exit>)>,
-    Option<(FactNumber, Location)>,
-    FactNumber,
-    (u64, Location),
-    (u64, (u64, Location)),
-    // The last fact according to the record of the end.
-    FactNumber,
-);
-
-/// The encoded form of [`WaitingEntry`].
-type StoredWaiting = (u64, Location, Waiting, bool);
-
-/// The encoded form of [`ReopenedEntry`].
-type StoredReopened = (u64, Location, u32);
 
 impl ProcessEntry {
     /// A process of which nothing is known before `last_record`.
@@ -185,123 +157,14 @@ impl ProcessEntry {
         }
     }
 
-    /// Encodes the entry for the index. A deleted process takes few bytes, and is recognised by its
-    /// tag.
-    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
-        if let RetainedHistory::Deleted(at) = self.retained {
-            return codec::encode(&(DELETED_TAG, at));
-        }
-        let end = self
-            .end
-            .as_ref()
-            .map(|end| (end.first_commit, end.at, end.exit.clone()));
-        let retained = match self.retained {
-            RetainedHistory::From(below, at) => Some((below, at)),
-            RetainedHistory::Whole | RetainedHistory::Deleted(_) => None,
-        };
-        let temp_files = (self.temp_files.last, self.temp_files.last_record.to_parts());
-        let creation_row = (self.creation_row.clone(), self.creation_at);
-        let last = self.end.as_ref().map_or(FactNumber(0), |end| end.last);
-        let parts: StoredEntry = (
-            creation_row,
-            end,
-            retained,
-            self.last,
-            self.last_record.to_parts(),
-            temp_files,
-            last,
-        );
-        let waiting: Option<StoredWaiting> = self
-            .waiting
-            .map(|entry| (entry.first_commit, entry.at, entry.waiting, entry.is_paused));
-        let reopened: Option<StoredReopened> = self
-            .reopened
-            .map(|entry| (entry.first_commit, entry.at, entry.reopenings));
-        match (waiting, reopened) {
-            (None, None) => codec::encode(&(ENTRY_TAG, parts)),
-            (Some(waiting), None) => codec::encode(&(WAITING_TAG, parts, waiting)),
-            (_, Some(reopened)) => codec::encode(&(REOPENED_TAG, parts, waiting, reopened)),
-        }
-    }
-
-    /// The reverse of [`ProcessEntry::to_bytes`], for bytes that were verified.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        if is_deleted_entry(bytes) {
-            let (_, at): (u8, Location) = codec::decode(bytes).ok()?;
-            return Some(Self::deleted(at));
-        }
-        let (parts, waiting, reopened): (
-            StoredEntry,
-            Option<StoredWaiting>,
-            Option<StoredReopened>,
-        ) = match bytes.get(1) {
-            Some(&WAITING_TAG) => {
-                let (_, parts, waiting): (u8, _, _) = codec::decode(bytes).ok()?;
-                (parts, Some(waiting), None)
-            }
-            Some(&REOPENED_TAG) => {
-                let (_, parts, waiting, reopened): (u8, _, _, _) = codec::decode(bytes).ok()?;
-                (parts, waiting, Some(reopened))
-            }
-            _ => {
-                let (_, parts): (u8, _) = codec::decode(bytes).ok()?;
-                (parts, None, None)
-            }
-        };
-        let (
-            (creation_row, creation_at),
-            end,
-            retained,
-            last,
-            last_record,
-            temp_files,
-            last_by_end,
-        ) = parts;
-        if creation_row
-            .as_ref()
-            .is_some_and(|row: &ProcessRow| !row.has_higher_pid_than_parent())
-        {
-            return None;
-        }
-        let end = end.map(|(first_commit, at, exit)| EndEntry {
-            first_commit,
-            at,
-            exit,
-            last: last_by_end,
-        });
-        let retained = retained.map_or(RetainedHistory::Whole, |(below, at)| {
-            RetainedHistory::From(below, at)
-        });
-        let temp_files = NumberedRecords {
-            last: temp_files.0,
-            last_record: LastRecord::from_parts(temp_files.1),
-        };
-        let last_record = LastRecord::from_parts(last_record);
-        Some(Self {
-            creation_row,
-            creation_at,
-            end,
-            retained,
-            last,
-            last_record,
-            temp_files,
-            waiting: waiting.map(|(first_commit, at, waiting, is_paused)| WaitingEntry {
-                first_commit,
-                at,
-                waiting,
-                is_paused,
-            }),
-            reopened: reopened.map(|(first_commit, at, reopenings)| ReopenedEntry {
-                first_commit,
-                at,
-                reopenings,
-            }),
-        })
-    }
-
     /// The row, including the end; `None` if the record of creation or end is damaged.
     pub(crate) fn row(&self) -> Option<ProcessRow> {
-        let mut creation_row = self.creation_row.clone()?;
+        self.clone().into_row()
+    }
+
+    /// As [`ProcessEntry::row`].
+    pub(super) fn into_row(self) -> Option<ProcessRow> {
+        let mut creation_row = self.creation_row?;
         if let Some(reopened) = self.reopened {
             creation_row.reopenings = reopened.reopenings;
             // A truncation by an earlier version stored the exit that the process had then.
@@ -314,13 +177,13 @@ impl ProcessEntry {
         let waiting = self
             .waiting
             .filter(|entry| entry.first_commit >= reopened_in);
-        match &self.end {
+        match self.end {
             None => Some(ProcessRow {
                 waiting: waiting.map_or(creation_row.waiting, |entry| entry.waiting),
                 is_paused: waiting.map_or(creation_row.is_paused, |entry| entry.is_paused),
                 ..creation_row
             }),
-            Some(end) => end.exit.clone().map(|exit| ProcessRow {
+            Some(end) => end.exit.map(|exit| ProcessRow {
                 exit: Some(exit),
                 waiting: Waiting::Nothing,
                 is_paused: false,
@@ -362,18 +225,4 @@ impl ProcessEntry {
     pub(crate) fn is_deleted(&self) -> bool {
         matches!(self.retained, RetainedHistory::Deleted(_))
     }
-}
-
-/// The first byte of an encoded entry, after the version of the codec.
-const ENTRY_TAG: u8 = 0;
-const DELETED_TAG: u8 = 1;
-/// An entry that is followed by what the process waits for.
-const WAITING_TAG: u8 = 2;
-/// An entry that is followed by what the process waits for, if a record says it, and by its last
-/// reopening.
-const REOPENED_TAG: u8 = 3;
-
-/// Whether an encoded entry is that of a deleted process.
-pub(super) fn is_deleted_entry(bytes: &[u8]) -> bool {
-    bytes.get(1) == Some(&DELETED_TAG)
 }

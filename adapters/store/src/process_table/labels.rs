@@ -46,7 +46,7 @@ impl ProcessTable {
         let old = self.labels.insert(number, entry);
         let old = old.map(|old| codec::encode(&old)).transpose()?;
         self.digest
-            .replace(&self.key, &label_key(number), old.as_deref(), &bytes);
+            .replace(&self.key, &label_key(number), old.as_deref(), Some(&bytes));
         Ok(bytes)
     }
 

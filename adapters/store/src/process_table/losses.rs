@@ -50,7 +50,7 @@ impl ProcessTable {
         let old = self.acknowledged.insert(commit, losses);
         let old = old.map(|old| codec::encode(&old)).transpose()?;
         self.digest
-            .replace(&self.key, &losses_key(commit), old.as_deref(), &bytes);
+            .replace(&self.key, &losses_key(commit), old.as_deref(), Some(&bytes));
         Ok(bytes)
     }
 
@@ -145,10 +145,9 @@ impl ProcessTable {
     /// The losses that this table shows: lost ranges, then processes without a readable row, then
     /// unreadable checkpoints and labels.
     pub(crate) fn losses(&self) -> Vec<Issue> {
-        let entries = self
-            .entries()
-            .filter(|(_, entry)| entry.as_ref().is_none_or(|entry| entry.row().is_none()));
-        self.losses_with(&entries.map(|(pid, _)| pid).collect::<Vec<_>>())
+        let entries = self.latest_entries();
+        let without_row = entries.filter(|(_, entry)| entry.is_row_lost());
+        self.losses_with(&without_row.map(|(pid, _)| pid).collect::<Vec<_>>())
     }
 
     /// As [`ProcessTable::losses`]; the caller passes the processes without a readable row.
@@ -188,7 +187,7 @@ impl ProcessTable {
     }
 
     /// Whether anything could not be read when this table was built from the log. Costs a pass over
-    /// the table.
+    /// the table, which decodes nothing.
     pub(crate) fn has_losses(&self) -> bool {
         !self.losses().is_empty()
     }
