@@ -110,26 +110,31 @@ impl Index {
         self.locations = None;
         let (built, _) = Self::build_or_fall_back(&self.backend, log, head)?;
         // Keep `self.processes`: the new table lacks what was damaged since this one was built.
+        let replaced = built.processes;
         self.locations = built.locations;
         self.pending = built.pending;
         self.backend = built.backend;
         self.position = head;
         self.is_authoritative = true;
-        if let Err(fault) = self.write_whole_table(log) {
+        if let Err(fault) = self.write_whole_table(&replaced, log) {
             self.backend.fall_back_to_memory(&fault);
             return self.rebuild(log, head);
         }
         Ok(())
     }
 
-    /// Writes every entry of the process table to an index in a folder. The index may have been
-    /// built with other entries than the table holds.
-    fn write_whole_table(&mut self, log: &Log) -> Result<(), IndexFault> {
+    /// Writes every entry of the process table to an index in a folder, which was built with the
+    /// table `replaced`.
+    fn write_whole_table(&mut self, replaced: &ProcessTable, log: &Log) -> Result<(), IndexFault> {
         self.processes.encode_changed().map_err(unencodable)?;
         if self.backend == Backend::Memory {
             return Ok(());
         }
         let mut changes = IndexChanges::default();
+        // Where the tables differ, an entry may be in its block in one, and by itself in the other.
+        for (index_key, _) in replaced.entry_values() {
+            changes.remove(&index_key);
+        }
         for (index_key, value) in self.processes.entry_values() {
             changes.put_table_value(index_key, value.to_vec());
         }

@@ -101,3 +101,29 @@ fn the_records_that_are_not_yet_indexed_are_bounded() {
         "{most}"
     );
 }
+
+#[test]
+fn an_index_that_is_rebuilt_has_only_the_entries_of_the_table_that_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    // The log leads to an entry that is stored by itself, the table that is kept has a shorter one.
+    let created = WriteOp::ProcessCreated {
+        row: Box::new(ProcessRow::started(Pid(1), "p".repeat(300))),
+        image: vec![1],
+    };
+    store.commit(owner, Batch::durable(&[created], 0)).unwrap();
+    let row = ProcessRow::started(Pid(1), "p");
+    store
+        .index_mut()
+        .processes
+        .entry_mut(Pid(1), || unreachable!())
+        .creation_row = Some(row.clone());
+    store.index_mut().drop_locations();
+    store.journal(Pid(1), None).unwrap();
+    assert!(store.index().is_authoritative(), "it was rebuilt");
+    drop(store);
+    let store = LogStore::open(folder.path()).unwrap();
+    assert!(!store.index().is_authoritative(), "it was used again");
+    assert_eq!(store.processes().unwrap().rows, [row]);
+}
