@@ -2,7 +2,7 @@
 //!
 //! What made a shard fail may do so each time: a full disk, an object store that is away, a commit
 //! that the database never takes. Its processes go on each time it is opened, and fail again. So the
-//! waits double, up to a minute, until the shard stays open.
+//! waits double, up to a minute, until the shard stays open for two.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,9 @@ use dormouse_postgres::ShardId;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// A shard that has been open for so long has recovered.
-const RECOVERED_AFTER: Duration = Duration::from_secs(30);
+/// A shard that has been open for so long has recovered: longer than a commit waits for a database
+/// that is away.
+const RECOVERED_AFTER: Duration = Duration::from_secs(120);
 
 /// The failures of all shards.
 #[derive(Default)]

@@ -1,5 +1,15 @@
-//! Faults, chosen by the seed, several of them at the same time: at most one of each node, of the
-//! database and of the object store.
+//! Faults, chosen by the seed, several of them at the same time: at most one of each node and of the
+//! database.
+//!
+//! What is checked (`check.rs`) holds whatever happens. Some kinds aim at one claim:
+//!
+//! * `kill-hibernating-node` (`run.rs`): of ten thousand sessions that hibernate none is lost, and those
+//!   that are written to wake up elsewhere.
+//! * `pause-node` and `end-leases-early`: two nodes that both believe to own a shard. The database takes
+//!   the commits of one of them.
+//! * `pause-after-commit`: a node stands still between a commit and its effect. The successor does not
+//!   make the effect, and names it as unknown; the node makes it once or not at all.
+//! * `wrong-clock`: a node whose clock is wrong by an hour. Leases end by the clock of the database.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
