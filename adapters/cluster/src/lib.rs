@@ -71,6 +71,7 @@ mod database;
 mod error;
 mod events;
 mod execute;
+mod failures;
 mod garbage;
 mod health;
 mod held;

@@ -3,9 +3,9 @@
 //! Two loops run apart from each other, so that opening a shard never delays a renewal. Leases and
 //! lives end by the clock of the database.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dormouse::ports::StoreError;
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::caller::Caller;
 use crate::database::on_database;
+use crate::failures::{Failure, Failures};
 use crate::held::ShardState;
 use crate::label_sharing::LabelSharing;
 use crate::options::ClusterOptions;
@@ -42,8 +43,7 @@ pub(crate) struct Node {
     pub(crate) labels: LabelSharing,
     pub(crate) counters: Counters,
     phase: watch::Sender<Phase>,
-    /// Shards that could not be opened, and until when they are left alone.
-    failed: Mutex<BTreeMap<ShardId, Instant>>,
+    pub(crate) failures: Failures,
     last_renewal: Mutex<Instant>,
     /// Held while the database is told that the node lives, or has left: the last word is that it
     /// has.
@@ -101,15 +101,11 @@ impl Node {
             labels: LabelSharing::default(),
             counters: Counters::default(),
             phase: watch::Sender::new(Phase::Running),
-            failed: Mutex::default(),
+            failures: Failures::default(),
             last_renewal: Mutex::new(Instant::now()),
             heart: tokio::sync::Mutex::default(),
             is_settled: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) fn failed(&self) -> MutexGuard<'_, BTreeMap<ShardId, Instant>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -127,6 +123,22 @@ impl Node {
         self.phase() == Phase::Running
             && self.is_settled.load(Ordering::Relaxed)
             && self.lease_age() < self.options.lease
+    }
+
+    /// The failures of shards that are not open, a line each.
+    pub(crate) fn failures(&self) -> String {
+        let now = Instant::now();
+        let failures = self.failures.all(now).into_iter();
+        let failures = failures.filter(|(shard, _)| {
+            let held = self.caller.held.get(*shard);
+            held.is_none_or(|held| held.state != ShardState::Open)
+        });
+        let line = |(shard, failure): (ShardId, Failure)| {
+            let Failure { times, why, .. } = &failure;
+            let wait_s = failure.retry_at.saturating_duration_since(now).as_secs();
+            format!("{shard} has failed {times} times, and is opened again in {wait_s} s: {why}\n")
+        };
+        failures.map(line).collect()
     }
 
     fn as_live(&self) -> LiveNode {
@@ -302,7 +314,9 @@ impl Node {
             match held.map(|held| held.state) {
                 None if is_own => {
                     is_settled = false;
-                    if status.lease.is_none() && self.may_try(status.shard) {
+                    if status.lease.is_none()
+                        && self.failures.may_open(status.shard, Instant::now())
+                    {
                         let shard = Shard {
                             id: status.shard,
                             needs,
@@ -316,7 +330,8 @@ impl Node {
                     tokio::spawn(async move { node.give_up(shard).await });
                 }
                 Some(ShardState::Opening) => is_settled = false,
-                None | Some(ShardState::Open | ShardState::Closing) => {}
+                None => self.failures.forget(status.shard),
+                Some(ShardState::Open | ShardState::Closing) => {}
             }
         }
         self.is_settled.store(is_settled, Ordering::Relaxed);
@@ -327,12 +342,6 @@ impl Node {
             is_done: is_done && is_settled,
             read_at,
         })
-    }
-
-    fn may_try(&self, shard: ShardId) -> bool {
-        let mut failed = self.failed();
-        failed.retain(|_, until| *until > Instant::now());
-        !failed.contains_key(&shard)
     }
 
     fn begin_opening(self: &Arc<Self>, shard: Shard) {

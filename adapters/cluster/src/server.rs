@@ -117,7 +117,10 @@ async fn events(State(node): State<Arc<Node>>, Path(pid): Path<u64>) -> Response
 async fn ready(State(node): State<Arc<Node>>) -> Response {
     match node.is_ready() {
         true => "ready\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response(),
+        false => {
+            let why = format!("not ready\n{}", node.failures());
+            (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+        }
     }
 }
 

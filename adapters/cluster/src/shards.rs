@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use dormouse::ports::StoreError;
 use dormouse::{CloseReason, Kernel, KernelError, Recovery};
 use dormouse_postgres::{Claim, ClaimMode, PostgresLog, ShardId};
 use dormouse_records::RecordStore;
@@ -18,9 +19,6 @@ use crate::shard::pids_of;
 
 /// How long a kernel that closed may take to shut down. What it could still write, it has lost.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
-
-/// How long a node leaves a shard alone that it could not open.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A shard that a kernel is built for.
 #[derive(Clone, Debug)]
@@ -39,8 +37,9 @@ impl Node {
             Ok(true) => {}
             Ok(false) => self.caller.held.remove(id, &held),
             Err(error) => {
-                tracing::error!(shard = %id, %error, "the shard cannot be opened");
-                self.failed().insert(id, Instant::now() + RETRY_AFTER);
+                let wait = self.failures.add(id, error.to_string(), Instant::now());
+                let wait_s = wait.as_secs();
+                tracing::error!(shard = %id, %error, wait_s, "the shard cannot be opened");
                 let claim = self.caller.held.get(id).and_then(|held| held.claim);
                 match claim {
                     Some(claim) => self.let_go(claim, &held).await,
@@ -71,6 +70,7 @@ impl Node {
         let recovery = copies::recovery(come);
         let kernel = self.build_kernel(&claim, shard, recovery).await?;
         self.caller.held.set_open(id, kernel.clone());
+        self.failures.opened(id, Instant::now());
         tracing::info!(shard = %id, epoch = claim.owner().0, "the shard is open");
         let (node, held) = (self.clone(), held.clone());
         tokio::spawn(async move {
@@ -131,6 +131,13 @@ impl Node {
     async fn stop_lost(&self, claim: Claim, kernel: Kernel, reason: CloseReason, held: &HeldShard) {
         let shard = claim.shard();
         tracing::error!(%shard, %reason, "the shard is lost");
+        if let CloseReason::Store(error) = &reason
+            && let StoreError::Failed(why) = &**error
+        {
+            let wait = self.failures.add(shard, why.clone(), Instant::now());
+            let wait_s = wait.as_secs();
+            tracing::warn!(%shard, wait_s, "it is opened again from what is written, after a wait");
+        }
         self.counters.losses.fetch_add(1, Ordering::Relaxed);
         let shutdown = tokio::time::timeout(SHUTDOWN_LIMIT, kernel.shutdown()).await;
         if let Ok(Err(error)) = shutdown {

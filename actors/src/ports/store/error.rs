@@ -126,9 +126,9 @@ pub enum StoreError {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A sync failed earlier, so the content of the disk since then is unknown.
+    /// A commit or a sync failed, or one did earlier, so it is unknown what is stored since then.
     #[error(
-        "the store takes no more commits since a sync failed: {0}. Reopen it; what was \
+        "the store takes no more commits, since one failed: {0}. Open it again: what was \
          acknowledged is there"
     )]
     Failed(String),

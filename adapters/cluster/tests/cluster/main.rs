@@ -7,6 +7,7 @@
 
 mod common;
 mod drain;
+mod failing;
 mod failover;
 mod garbage;
 mod handles;

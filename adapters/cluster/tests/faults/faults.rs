@@ -1,5 +1,15 @@
-//! Faults, chosen by the seed, several of them at the same time: at most one of each node, of the
-//! database and of the object store.
+//! Faults, chosen by the seed, several of them at the same time: at most one of each node and of the
+//! database.
+//!
+//! What is checked (`check.rs`) holds whatever happens. Some kinds aim at one claim:
+//!
+//! * `kill-hibernating-node` (`run.rs`): of ten thousand sessions that hibernate none is lost, and those
+//!   that are written to wake up elsewhere.
+//! * `pause-node` and `end-leases-early`: two nodes that both believe to own a shard. The database takes
+//!   the commits of one of them.
+//! * `pause-after-commit`: a node stands still between a commit and its effect. The successor does not
+//!   make the effect, and names it as unknown; the node makes it once or not at all.
+//! * `wrong-clock`: a node whose clock is wrong by an hour. Leases end by the clock of the database.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +21,8 @@ use tokio::task::JoinSet;
 use crate::history::History;
 use crate::link::{Greeting, Link, Way};
 use crate::node::{LEASE, Node};
-use crate::postgres::Postgres;
+use crate::observer::until_commit;
+use crate::postgres::{Postgres, query};
 use crate::random::Random;
 
 /// The kinds of faults, as the report names them, each with how often it is chosen.
@@ -19,6 +30,8 @@ const KINDS: &[(&str, usize)] = &[
     ("kill-node", 10),
     ("pause-node", 10),
     ("pause-node-often", 8),
+    ("pause-after-commit", 8),
+    ("end-leases-early", 6),
     ("kill-draining-node", 4),
     ("wrong-clock", 4),
     ("cut-database-link", 10),
@@ -43,6 +56,7 @@ const CLOCK_OFFSETS: [i32; 2] = [-3600, 3600];
 pub(crate) struct Victims {
     pub(crate) nodes: Vec<Arc<Mutex<Node>>>,
     pub(crate) postgres: Arc<Mutex<Postgres>>,
+    pub(crate) schema: String,
     /// The links of the nodes and of the clients to the database.
     pub(crate) database_links: Vec<Link>,
     pub(crate) history: History,
@@ -136,14 +150,7 @@ impl Victims {
                 node.start(0)?;
             }
             "pause-node" => {
-                // Some end right when the lease does.
-                let pause = match random.chance(40) {
-                    true => random.between(
-                        LEASE - Duration::from_secs(1),
-                        LEASE + Duration::from_secs(2),
-                    ),
-                    false => random.between(2 * LEASE, 3 * LEASE),
-                };
+                let pause = around_lease(&mut random);
                 self.log(kind, &format!("{name}, for {pause:?}"));
                 pause_node(node, pause).await?;
             }
@@ -158,6 +165,8 @@ impl Victims {
                     tokio::time::sleep(random.millis(400)).await;
                 }
             }
+            "pause-after-commit" => self.pause_after_commit(kind, node, random).await?,
+            "end-leases-early" => self.end_leases_early(kind, name).await,
             "kill-draining-node" => {
                 let after = random.millis(1500);
                 self.log(
@@ -186,6 +195,57 @@ impl Victims {
             _ => self.fail_link(kind, node, random).await,
         }
         Ok(())
+    }
+
+    /// Stops a node between a commit and what it does because of it: the commit is made, and its answer
+    /// is on its way or has just arrived.
+    async fn pause_after_commit(
+        &self,
+        kind: &'static str,
+        node: &mut Node,
+        mut random: Random,
+    ) -> Result<()> {
+        let Some(port) = self.database_port() else {
+            return Ok(());
+        };
+        let (delay, pause) = (random.millis(8), around_lease(&mut random));
+        node.database.change(|state| state.down = Way::Slow(delay));
+        let committed = until_commit(port, &self.schema, node.name).await;
+        if committed.is_ok() {
+            node.signal("STOP")?;
+        }
+        node.database.heal();
+        // The database was killed meanwhile, or the node has no shard.
+        if committed.is_err() {
+            return Ok(());
+        }
+        let name = node.name;
+        let description = format!("{name}, its answer {delay:?} late, for {pause:?}");
+        self.log(kind, &description);
+        tokio::time::sleep(pause).await;
+        node.signal("CONT")
+    }
+
+    /// Ends the leases of a node for all but the node itself, which runs on: until it looks, two nodes
+    /// own its shards, as each believes.
+    async fn end_leases_early(&self, kind: &'static str, name: &str) {
+        let Some(port) = self.database_port() else {
+            return;
+        };
+        let schema = &self.schema;
+        let sql = format!(
+            "DELETE FROM {schema}.node WHERE name = '{name}';
+            UPDATE {schema}.lease SET until = clock_timestamp() WHERE node LIKE '{name}#%'"
+        );
+        // The database may be killed meanwhile.
+        if query(port, &sql).await.is_ok() {
+            self.log(kind, name);
+        }
+    }
+
+    /// The port of the database, unless that has a fault.
+    fn database_port(&self) -> Option<u16> {
+        Some(self.postgres.try_lock().ok()?.port())
     }
 
     async fn fail_link(&self, kind: &'static str, node: &Node, mut random: Random) {
@@ -306,6 +366,15 @@ impl Victims {
             node.start(0)?;
         }
         Ok(())
+    }
+}
+
+/// Many pauses end right when the lease does.
+fn around_lease(random: &mut Random) -> Duration {
+    let second = Duration::from_secs(1);
+    match random.chance(40) {
+        true => random.between(LEASE - second, LEASE + 2 * second),
+        false => random.between(2 * LEASE, 3 * LEASE),
     }
 }
 

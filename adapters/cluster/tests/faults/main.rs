@@ -76,6 +76,9 @@ struct Arguments {
     /// Only faults of these kinds.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Begin no history after one with violations.
+    #[arg(long)]
+    until_found: bool,
     /// How many sessions only wait, in every history.
     #[arg(long)]
     idle: Option<usize>,
@@ -133,7 +136,7 @@ async fn run_all(arguments: &Arguments, report: &mut Report) -> Result<()> {
     );
     let postgres = Arc::new(Mutex::new(postgres.await?));
     let mut number = 0;
-    while begun.elapsed() < limit {
+    while begun.elapsed() < limit && !(arguments.until_found && report.has_violations()) {
         let plan = plan(arguments, number, under_faults);
         println!(
             "history {number}, seed {}, contents {}",

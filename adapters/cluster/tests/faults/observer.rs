@@ -7,8 +7,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use futures_util::StreamExt;
+use tokio_postgres::{AsyncMessage, NoTls};
 
-use crate::postgres::Postgres;
+use crate::postgres::{Postgres, url};
+
+/// How long a commit of a role is waited for.
+const COMMIT_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A claim or a write of a shard, in the order in which they happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +35,13 @@ pub(crate) async fn observe(postgres: &Postgres, schema: &str) -> Result<()> {
             epoch_before bigint NOT NULL, epoch bigint NOT NULL,
             commit_before bigint NOT NULL, commit bigint NOT NULL
         );
+        CREATE TABLE {schema}.watched (role text PRIMARY KEY);
         CREATE FUNCTION {schema}.observe() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
             INSERT INTO {schema}.observed (shard, epoch_before, epoch, commit_before, commit)
                 VALUES (new.id, old.epoch, new.epoch, old.last_commit, new.last_commit);
+            PERFORM pg_notify('committed', role) FROM {schema}.watched
+                WHERE role = session_user AND new.last_commit > old.last_commit;
             RETURN NULL;
         END
         $$;
@@ -44,6 +52,35 @@ pub(crate) async fn observe(postgres: &Postgres, schema: &str) -> Result<()> {
         .sql(&sql)
         .await
         .context("the shards cannot be observed")?;
+    Ok(())
+}
+
+/// Waits until the database at the port has made a commit of a role, which may not know it yet.
+pub(crate) async fn until_commit(port: u16, schema: &str, role: &str) -> Result<()> {
+    let (client, mut connection) = tokio_postgres::connect(&url(port), NoTls).await?;
+    let (sender, mut committed) = tokio::sync::mpsc::unbounded_channel();
+    let driver = tokio::spawn(async move {
+        let mut messages =
+            futures_util::stream::poll_fn(|context| connection.poll_message(context));
+        while let Some(Ok(message)) = messages.next().await {
+            if let AsyncMessage::Notification(notification) = message {
+                // The receiver goes once it has heard of one.
+                let _ = sender.send(notification.payload().to_owned());
+            }
+        }
+    });
+    let watched = format!("INSERT INTO {schema}.watched VALUES ('{role}') ON CONFLICT DO NOTHING");
+    client
+        .batch_execute(&format!("LISTEN committed; {watched}"))
+        .await?;
+    let outcome = tokio::time::timeout(COMMIT_LIMIT, committed.recv()).await;
+    let forget = format!("DELETE FROM {schema}.watched WHERE role = '{role}'");
+    // In the background: the caller acts on the commit at once.
+    tokio::spawn(async move {
+        let _ = client.batch_execute(&forget).await;
+        driver.abort();
+    });
+    outcome?.context("the database has gone")?;
     Ok(())
 }
 

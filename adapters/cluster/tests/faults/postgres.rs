@@ -330,10 +330,14 @@ fn spawn(binaries: &Path, user: Option<&str>, folder: &Path, port: u16) -> Resul
     })
 }
 
+/// Where a server is.
+pub(crate) fn url(port: u16) -> String {
+    format!("host=127.0.0.1 port={port} user=dormouse dbname=postgres connect_timeout=5")
+}
+
 /// Executes SQL at a server. Returns the rows.
 pub(crate) async fn query(port: u16, sql: &str) -> Result<Vec<Vec<String>>> {
-    let url = format!("host=127.0.0.1 port={port} user=dormouse dbname=postgres connect_timeout=5");
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
+    let (client, connection) = tokio_postgres::connect(&url(port), NoTls).await?;
     let driver = tokio::spawn(connection);
     let limit = Duration::from_secs(120);
     let messages = tokio::time::timeout(limit, client.simple_query(sql)).await;

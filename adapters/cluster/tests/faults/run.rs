@@ -64,6 +64,14 @@ struct Running {
 pub(crate) async fn run(plan: &Plan, postgres: Arc<Mutex<Postgres>>) -> Result<Outcome> {
     let running = begin(plan, postgres).await?;
     let (victims, swarm, history) = (&running.victims, &running.swarm, &running.history);
+    let idle_from = Instant::now();
+    swarm.start_idle(plan.idle).await;
+    let idle_to = Instant::now();
+    println!(
+        "{} sessions wait after {:?}",
+        plan.idle,
+        idle_to - idle_from
+    );
     let end = Instant::now() + plan.under_faults;
     let faults = victims.suffer(end, Random::of(plan.seed, "faults"));
     let waves = async {
@@ -76,9 +84,13 @@ pub(crate) async fn run(plan: &Plan, postgres: Arc<Mutex<Postgres>>) -> Result<O
             number += 1;
         }
     };
+    let mut random = Random::of(plan.seed, "hibernate");
+    let amid = idle_from + RESTS_IN_MEMORY + random.between(Duration::ZERO, idle_to - idle_from);
     let idle = async {
-        swarm.start_idle(plan.idle).await;
-        hibernate(victims, swarm, plan, end).await
+        match plan.idle > 0 && amid < end {
+            true => hibernate(victims, swarm, plan, amid).await,
+            false => Ok(()),
+        }
     };
     let (suffered, (), idle) = tokio::join!(faults, waves, idle);
     suffered.context("a fault could not be made")?;
@@ -155,6 +167,7 @@ async fn begin(plan: &Plan, postgres: Arc<Mutex<Postgres>>) -> Result<Running> {
     let victims = Victims {
         nodes,
         postgres,
+        schema: plan.schema.clone(),
         database_links,
         history: history.clone(),
         has_faketime: plan.faketime.is_some(),
@@ -183,13 +196,11 @@ async fn until_owned(postgres: &Postgres, schema: &str) -> Result<()> {
     Ok(())
 }
 
-/// Kills a node while the sessions that wait hibernate, and wakes some of them.
-async fn hibernate(victims: &Victims, swarm: &Swarm, plan: &Plan, end: Instant) -> Result<()> {
-    let mut random = Random::of(plan.seed, "hibernate");
-    if plan.idle == 0 || Instant::now() + RESTS_IN_MEMORY > end {
-        return Ok(());
-    }
-    tokio::time::sleep(RESTS_IN_MEMORY - random.millis(5000)).await;
+/// Kills a node at a moment at which some of the sessions that wait hibernate, others have not yet begun
+/// to, and wakes some of them.
+async fn hibernate(victims: &Victims, swarm: &Swarm, plan: &Plan, amid: Instant) -> Result<()> {
+    let mut random = Random::of(plan.seed, "wake");
+    tokio::time::sleep_until(amid.into()).await;
     {
         let mut node = random.pick(&victims.nodes).lock().await;
         let description = format!(
