@@ -170,13 +170,18 @@ impl RunningProcess {
         };
     }
 
-    /// Publishes the new state, answers the senders, and executes the effects of a durable commit.
+    /// Publishes the new state, executes the effects of a durable commit, and answers the senders.
+    /// The effects come first: the supervisor is told of an end before its requester, who may ask
+    /// the supervisor next.
     pub(super) fn finish_commit(&mut self, pending: PendingCommit) {
         self.watched
             .send_modify(|watched| watched.view = Some(pending.view));
         let first = FactNumber(pending.up_to.0 + 1 - pending.facts.len() as u64);
         self.context
             .publish_facts(self.pid(), first, &pending.facts);
+        for effect in pending.effects {
+            self.execute_effect(effect);
+        }
         if let Some(durable_reply) = pending.durable_reply {
             // The requester has dropped its receiver if it no longer waits.
             let _ = durable_reply.send(Ok(()));
@@ -190,9 +195,6 @@ impl RunningProcess {
             let _ = reply.send(process_copy);
         }
         drop((pending.inbox_slots, pending.history));
-        for effect in pending.effects {
-            self.execute_effect(effect);
-        }
     }
 
     /// Stops the process after a failed commit. It cannot continue, because its next effects could
