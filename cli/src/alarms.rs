@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::args::Store;
 use crate::failure::Failure;
-use crate::kernel_setup::open_read_only;
 use crate::ps::print_losses;
+use crate::read_only::Readers;
 use crate::terminal;
 
 /// `dormouse alarms`
@@ -28,20 +28,22 @@ pub(crate) struct Alarms {
 /// Lists the open alarms of all processes, the earliest first. Reads the journals of the processes
 /// that have not ended. Exits with 3 if one cannot be read, or if a process may be missing.
 pub(crate) async fn alarms(args: Alarms) -> Result<ExitCode, Failure> {
-    let kernel = open_read_only(&args.store).await?;
-    let mut open = Vec::new();
-    let mut unreadable = kernel.losses().to_vec();
-    for info in kernel.processes().await? {
-        let pid = info.row.pid;
-        if info.row.exit.is_some() {
-            continue;
+    let mut readers = Readers::open(&args.store).await?;
+    let (mut open, mut unreadable) = (Vec::new(), Vec::new());
+    while let Some(kernel) = readers.next().await? {
+        unreadable.extend_from_slice(kernel.losses());
+        for info in kernel.processes().await? {
+            let pid = info.row.pid;
+            if info.row.exit.is_some() {
+                continue;
+            }
+            match kernel.inspect(pid).await {
+                Ok(view) => open.extend(view.alarms.into_iter().map(|alarm| (pid, alarm))),
+                Err(error) => unreadable.push(format!("process {pid}: {error}")),
+            }
         }
-        match kernel.inspect(pid).await {
-            Ok(view) => open.extend(view.alarms.into_iter().map(|alarm| (pid, alarm))),
-            Err(error) => unreadable.push(format!("process {pid}: {error}")),
-        }
+        kernel.shutdown().await?;
     }
-    kernel.shutdown().await?;
     open.sort_by_key(|(pid, alarm)| (alarm.due_ms, *pid, alarm.id));
     let mut out = terminal::stdout();
     if !args.json {

@@ -12,13 +12,14 @@ use clap::Args;
 use dormouse::id::ProcessCallId;
 use dormouse::program::ValueSchema;
 use dormouse::record::{HoldReason, RepeatedEffect};
-use dormouse::{HeldCall, KernelError, PendingCalls, ProcessError, Verdict};
+use dormouse::{HeldCall, KernelError, ProcessError, Verdict};
 use serde_json::{Value, json};
 
 use crate::args::Store;
 use crate::failure::Failure;
-use crate::kernel_setup::{KernelSetup, open_read_only};
-use crate::resume::how_to_continue;
+use crate::kernel_setup::KernelSetup;
+use crate::read_only::Readers;
+use crate::resume::{how_to_continue, then_resume};
 use crate::terminal::{self, one_line, print_stderr};
 
 /// `dormouse pending`
@@ -75,12 +76,15 @@ pub(crate) struct AnswerCall {
 
 /// Lists what waits for a person. Exits with 3 if a journal cannot be read.
 pub(crate) async fn pending(args: Pending) -> Result<ExitCode, Failure> {
-    let kernel = open_read_only(&args.store).await?;
-    let pending = kernel.pending().await;
-    kernel.shutdown().await?;
-    let PendingCalls {
-        calls, unreadable, ..
-    } = pending?;
+    let mut readers = Readers::open(&args.store).await?;
+    let (mut calls, mut unreadable) = (Vec::new(), Vec::new());
+    while let Some(kernel) = readers.next().await? {
+        let pending = kernel.pending().await;
+        kernel.shutdown().await?;
+        let pending = pending?;
+        calls.extend(pending.calls);
+        unreadable.extend(pending.unreadable);
+    }
     let mut out = terminal::stdout();
     for call in &calls {
         match args.json {
@@ -102,27 +106,49 @@ pub(crate) async fn pending(args: Pending) -> Result<ExitCode, Failure> {
 
 /// Approves a call.
 pub(crate) async fn approve(args: Approve) -> Result<ExitCode, Failure> {
-    let verdict = match args.recorded {
-        true => Verdict::Recall,
-        false => Verdict::Approve { args: args.args },
-    };
-    record(&args.store, args.call, vec![verdict]).await
+    record(&args.store, args.call, vec![args.verdict()]).await
 }
 
 /// Refuses a call.
 pub(crate) async fn refuse(args: Refuse) -> Result<ExitCode, Failure> {
-    let verdict = Verdict::Refuse { why: args.reason };
-    record(&args.store, args.call, vec![verdict]).await
+    record(&args.store, args.call, vec![args.verdict()]).await
 }
 
-/// Answers a question. A value that is JSON and not a valid answer may still be one as a text, such
-/// as the choice `1`.
+/// Answers a question.
 pub(crate) async fn answer(args: AnswerCall) -> Result<ExitCode, Failure> {
-    let text = Value::String(args.value.clone());
-    let json: Option<Value> = serde_json::from_str(&args.value).ok();
-    let values = json.into_iter().chain([text]);
-    let verdicts = values.map(|value| Verdict::Answer { value }).collect();
-    record(&args.store, args.call, verdicts).await
+    record(&args.store, args.call, args.verdicts()).await
+}
+
+impl Approve {
+    /// What is decided.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self.recorded {
+            true => Verdict::Recall,
+            false => Verdict::Approve {
+                args: self.args.clone(),
+            },
+        }
+    }
+}
+
+impl Refuse {
+    /// What is decided.
+    pub(crate) fn verdict(&self) -> Verdict {
+        Verdict::Refuse {
+            why: self.reason.clone(),
+        }
+    }
+}
+
+impl AnswerCall {
+    /// What is decided, by the first of these that applies: a value that is JSON and not a valid answer
+    /// may still be one as a text, such as the choice `1`.
+    pub(crate) fn verdicts(&self) -> Vec<Verdict> {
+        let text = Value::String(self.value.clone());
+        let json: Option<Value> = serde_json::from_str(&self.value).ok();
+        let values = json.into_iter().chain([text]);
+        values.map(|value| Verdict::Answer { value }).collect()
+    }
 }
 
 /// Records the first of the verdicts that applies.
@@ -169,10 +195,12 @@ fn how_to_answer(calls: &[HeldCall], store: Option<&Path>) -> Vec<String> {
         let whom = if is_speculative(call) { "" } else { " for you" };
         lines.push(format!("waits{whom}: {}", one_line(&call_line(call))));
     }
-    let Some(store) = store.map(Path::display) else {
+    let Some(store) = store else {
         lines.push("Nothing was saved: run with --store to approve and answer calls.".to_owned());
         return lines;
     };
+    let then = then_resume(store);
+    let store = store.display();
     let is_question = |call: &HeldCall| call.question.is_some();
     let to_approve = calls
         .iter()
@@ -189,7 +217,7 @@ fn how_to_answer(calls: &[HeldCall], store: Option<&Path>) -> Vec<String> {
     });
     let has_hint = approved.is_some() || answered.is_some();
     lines.extend(approved.into_iter().chain(answered));
-    lines.extend(has_hint.then(|| format!("Then: dormouse resume --store {store}")));
+    lines.extend(then.filter(|_| has_hint));
     lines
 }
 

@@ -3,7 +3,7 @@
 //! The module of a command declares its arguments. Flags that need more than a declaration have a
 //! module of their own: `store_key`, `permissions`, `models`, `process_position`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use dormouse::Budget;
@@ -13,12 +13,14 @@ use crate::alarms::Alarms;
 use crate::approval::{AnswerCall, Approve, Pending, Refuse};
 use crate::branch::{Branch, Checkpoint, Restore};
 use crate::call::Call;
+#[cfg(feature = "cluster")]
+use crate::cluster::ClusterCommand;
 use crate::effects::Effects;
 use crate::export::{Export, Import};
 use crate::fsck::Fsck;
 use crate::gc::Gc;
 use crate::history::{Checkpoints, Diff, Log};
-use crate::label::LabelArgs;
+use crate::label::{LabelAction, LabelArgs, ListBudgets, RemoveBudget, SetBudget};
 use crate::mcp::Mcp;
 use crate::messages::Messages;
 use crate::models::Models;
@@ -122,6 +124,59 @@ pub(crate) enum Command {
     Page(Page),
     /// Print the JSON Schema of program files: with it an editor completes and checks them.
     Schema(Schema),
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    Cluster(ClusterCommand),
+}
+
+impl Command {
+    /// What the command logs unless DORMOUSE_LOG says otherwise: a node says what it does.
+    pub(crate) fn default_log(&self) -> &'static str {
+        match self {
+            #[cfg(feature = "cluster")]
+            Self::Cluster(ClusterCommand::Node(_)) => "info",
+            _ => "error,dormouse_store::progress=info",
+        }
+    }
+
+    /// What `--store` names, if the command has that flag and it was given. Commands that only clusters
+    /// have are left out.
+    pub(crate) fn store(&self) -> Option<&Path> {
+        Some(match self {
+            Self::Run(Run { store, .. })
+            | Self::Call(Call { store, .. })
+            | Self::Mcp(Mcp { store, .. }) => store.as_deref()?,
+            Self::Export(Export { store, .. }) | Self::Import(Import { store, .. }) => store,
+            Self::Resume(Resume { store, .. })
+            | Self::Send(Send { store, .. })
+            | Self::Pending(Pending { store, .. })
+            | Self::Approve(Approve { store, .. })
+            | Self::Refuse(Refuse { store, .. })
+            | Self::Answer(AnswerCall { store, .. })
+            | Self::Raise(Raise { store, .. })
+            | Self::Ps(Ps { store, .. })
+            | Self::Alarms(Alarms { store, .. })
+            | Self::Gc(Gc { store, .. })
+            | Self::Fsck(Fsck { store, .. })
+            | Self::Log(Log { store, .. })
+            | Self::Messages(Messages { store, .. })
+            | Self::Diff(Diff { store, .. })
+            | Self::Effects(Effects { store, .. })
+            | Self::Checkpoint(Checkpoint { store, .. })
+            | Self::Checkpoints(Checkpoints { store, .. })
+            | Self::Branch(Branch { store, .. })
+            | Self::Race(Race { store, .. })
+            | Self::Restore(Restore { store, .. }) => &store.folder,
+            Self::Label(LabelArgs { action }) => match action {
+                LabelAction::Set(SetBudget { store, .. })
+                | LabelAction::Remove(RemoveBudget { store, .. })
+                | LabelAction::List(ListBudgets { store, .. }) => &store.folder,
+            },
+            Self::Show(_) | Self::Page(_) | Self::Schema(_) => return None,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => return None,
+        })
+    }
 }
 
 /// A text for a process, in which something is said.
@@ -151,13 +206,16 @@ pub(crate) struct RunFlags {
     /// gets the recorded answer, unless a policy says otherwise.
     #[arg(long)]
     pub(crate) unattended: bool,
+    /// On a cluster: print the pid, and do not wait for what becomes of it.
+    #[arg(long)]
+    pub(crate) detach: bool,
 }
 
 /// An existing store.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
-    /// The store's folder.
-    #[arg(long = "store", value_name = "DIR")]
+    /// The store's folder; or the database of a cluster: postgres://USER@HOST/DATABASE.
+    #[arg(long = "store", value_name = "STORE")]
     pub(crate) folder: PathBuf,
     #[command(flatten)]
     pub(crate) key: Key,

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::args::Store;
 use crate::failure::Failure;
-use crate::kernel_setup::open_read_only;
 use crate::process_position::ProcessPosition;
+use crate::read_only::open_read_only;
 use crate::terminal::{self, one_line, print_stderr};
 
 /// `dormouse effects`
@@ -44,7 +44,7 @@ pub(crate) async fn effects(args: Effects) -> Result<ExitCode, Failure> {
             Some(position.at)
         }
     };
-    let kernel = open_read_only(&args.store).await?;
+    let kernel = open_read_only(&args.store, Pid(args.pid)).await?;
     let listed = kernel.effects(Pid(args.pid), since).await;
     kernel.shutdown().await?;
     let listed = listed?;

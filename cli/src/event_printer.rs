@@ -87,7 +87,7 @@ async fn print_json(mut events: Events, mut answerer: Answerer) {
 }
 
 /// The public form of an event. Scripts read it: `docs/command-line.md`.
-fn event_json(event: &Event) -> Value {
+pub(crate) fn event_json(event: &Event) -> Value {
     let pid = event.pid().map(|pid| pid.0);
     match event {
         Event::Started {

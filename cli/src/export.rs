@@ -17,11 +17,12 @@ use regex::bytes::Regex;
 
 use crate::event_printer::EventPrinter;
 use crate::failure::{Failure, file_failure};
-use crate::kernel_setup::{KernelSetup, open_folder_read_only, require_store};
+use crate::kernel_setup::{KernelSetup, require_store};
 use crate::models::Models;
 use crate::permissions::Permissions;
 use crate::process_position::ProcessPosition;
 use crate::process_trees::isolate_others;
+use crate::read_only::open_read_only_at;
 use crate::requirements::{compile_exported, warn_of_missing_permissions};
 use crate::run_to_end::{WhenAsleep, run_to_end};
 use crate::server_questions::Answers;
@@ -38,8 +39,9 @@ pub(crate) struct Export {
     /// The file, such as planner.dormouse. Only its owner can read it. It must not exist yet.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// The store's folder. It may be in use.
-    #[arg(long, value_name = "DIR")]
+    /// The store's folder, which may be in use; or the database of a cluster:
+    /// postgres://USER@HOST/DATABASE.
+    #[arg(long, value_name = "STORE")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
     pub(crate) key: Key,
@@ -62,8 +64,9 @@ pub(crate) struct Import {
     /// `dormouse show` lists what they start and reach.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// The store's folder; created if it is absent.
-    #[arg(long, value_name = "DIR")]
+    /// The store's folder, created if it is absent; or, with --resume, the database of a cluster:
+    /// postgres://USER@HOST/DATABASE.
+    #[arg(long, value_name = "STORE")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
     pub(crate) key: Key,
@@ -96,7 +99,7 @@ impl Redact for RedactPatterns {
 
 /// Writes an export, and prints its id and size.
 pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
-    let kernel = open_folder_read_only(&args.store, &args.key).await?;
+    let kernel = open_read_only_at(&args.store, &args.key, args.position.pid).await?;
     let created = match args.force {
         true => ExportFile::create(&args.file),
         false => ExportFile::create_new(&args.file),
@@ -176,7 +179,7 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn with_policy(
+pub(crate) fn with_policy(
     import: dormouse::Import<File>,
     policy: Option<EffectPolicy>,
 ) -> dormouse::Import<File> {

@@ -10,9 +10,9 @@ use serde_json::json;
 
 use crate::args::Store;
 use crate::failure::Failure;
-use crate::kernel_setup::open_read_only;
 use crate::process_position::ProcessPosition;
 use crate::ps::print_losses;
+use crate::read_only::{Readers, open_read_only};
 use crate::terminal;
 
 /// `dormouse log`
@@ -63,7 +63,7 @@ pub(crate) struct Checkpoints {
 /// Lists the facts of a process, as far as they can be read. Exits with 2 if none of the requested
 /// facts exists, and with 3 if one cannot be read.
 pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
-    let kernel = open_read_only(&args.store).await?;
+    let kernel = open_read_only(&args.store, Pid(args.pid)).await?;
     let log = kernel.readable_log(Pid(args.pid)).await;
     kernel.shutdown().await?;
     let (mut lines, loss) = log?;
@@ -117,7 +117,7 @@ fn no_such_facts_message(args: &Log, facts: Option<(u64, u64)>) -> String {
 
 /// Shows what differs between two points.
 pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
-    let kernel = open_read_only(&args.store).await?;
+    let kernel = open_read_only(&args.store, args.left.pid).await?;
     let left = (args.left.pid, args.left.at);
     let right = (args.right.pid, args.right.at);
     let diff = kernel.diff(left, right).await;
@@ -134,12 +134,16 @@ pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
 
 /// Lists the checkpoints of a store. Exits with 3 if some may be missing from the list.
 pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> {
-    let kernel = open_read_only(&args.store).await?;
-    let checkpoints = kernel.checkpoints().await;
-    let lost = kernel.losses().to_vec();
-    kernel.shutdown().await?;
+    let mut readers = Readers::open(&args.store).await?;
+    let (mut checkpoints, mut lost) = (Vec::new(), Vec::new());
+    while let Some(kernel) = readers.next().await? {
+        let found = kernel.checkpoints().await;
+        lost.extend_from_slice(kernel.losses());
+        kernel.shutdown().await?;
+        checkpoints.extend(found?);
+    }
     let mut out = terminal::stdout();
-    for checkpoint in checkpoints? {
+    for checkpoint in checkpoints {
         if args.json {
             writeln!(out, "{}", terminal::escaped_json(&json!(checkpoint)))?;
         } else {

@@ -1,7 +1,7 @@
 //! Builds a kernel from the flags of a command: its store, host permissions, models and prices.
 //!
 //! Commands that write open the store through [`KernelSetup`]; commands that only show something
-//! open it read-only ([`open_read_only`]), so they also work while another program writes it.
+//! open it read-only (`read_only`), so they also work while another program writes it.
 //! Without permission flags the kernel can reach nothing outside of itself.
 
 use std::io::ErrorKind;
@@ -39,6 +39,7 @@ pub(crate) struct KernelSetup<'a> {
     /// How long a process rests in memory before it hibernates; `None` for ever.
     hibernate_after: Option<Duration>,
     is_unattended: bool,
+    is_detached: bool,
     /// Whether tool servers may ask the user: an `EventPrinter` of the kernel answers or declines.
     takes_server_questions: bool,
 }
@@ -55,6 +56,7 @@ impl<'a> KernelSetup<'a> {
             tool_servers: McpClient::default(),
             hibernate_after: None,
             is_unattended: false,
+            is_detached: false,
             takes_server_questions: false,
         }
     }
@@ -98,6 +100,7 @@ impl<'a> KernelSetup<'a> {
             // A run that waits for alarms may have many sleepers.
             hibernate_after: flags.wait.then_some(RESTS_IN_MEMORY),
             is_unattended: flags.unattended,
+            is_detached: flags.detach,
             ..setup.server_questions()
         }
     }
@@ -126,6 +129,12 @@ impl<'a> KernelSetup<'a> {
     /// The builder of the kernel. Each provider uses the key that the environment holds for it,
     /// unless a program is permitted to name another.
     pub(crate) fn builder(self) -> Result<KernelBuilder, Failure> {
+        if self.is_detached {
+            return Err(Failure::Usage(
+                "--detach is for clusters: here the processes run in this command, and end with it"
+                    .to_owned(),
+            ));
+        }
         let directory = std::env::current_dir()
             .map_err(|error| Failure::Usage(format!("no working directory: {error}")))?;
         let host = LocalHost::new(self.host_permissions(), &directory).map_err(|error| {
@@ -138,10 +147,7 @@ impl<'a> KernelSetup<'a> {
         if let Some(missing) = host.missing_confinement() {
             terminal::print_stderr(&format!("warning: {missing}"));
         }
-        let tool_servers = match logins_folder() {
-            Some(folder) => self.tool_servers.logins(Logins::in_folder(folder)),
-            None => self.tool_servers,
-        };
+        let tool_servers = with_logins(self.tool_servers);
         let mut builder = Kernel::builder().host(host).tool_servers(tool_servers);
         let no_flags = Models::default();
         let models = self.models.unwrap_or(&no_flags);
@@ -188,18 +194,12 @@ impl<'a> KernelSetup<'a> {
     }
 }
 
-/// A read-only kernel on a store that must exist: it shows the store as it is at this moment.
-pub(crate) async fn open_read_only(store: &Store) -> Result<Kernel, Failure> {
-    open_folder_read_only(&store.folder, &store.key).await
-}
-
-/// [`open_read_only`] for a command that declares the folder and the key separately.
-pub(crate) async fn open_folder_read_only(folder: &Path, key: &Key) -> Result<Kernel, Failure> {
-    require_store(folder)?;
-    let store = store_options(key)?
-        .read_only(folder)
-        .map_err(KernelError::from)?;
-    Ok(Kernel::open(store).build().await?)
+/// A client of tool servers that has the logins of this user.
+pub(crate) fn with_logins(tool_servers: McpClient) -> McpClient {
+    match logins_folder() {
+        Some(folder) => tool_servers.logins(Logins::in_folder(folder)),
+        None => tool_servers,
+    }
 }
 
 /// Refuses a folder that is not a store, before anything would create a store there.

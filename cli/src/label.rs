@@ -14,7 +14,9 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{ModelAmounts, Store};
 use crate::failure::Failure;
-use crate::kernel_setup::{KernelSetup, open_read_only};
+use crate::kernel_setup::KernelSetup;
+use crate::read_only::Readers;
+use crate::store_address::is_cluster;
 use crate::terminal::{self, one_line, print_stderr};
 
 /// `dormouse label`
@@ -110,23 +112,35 @@ async fn remove_budget(args: RemoveBudget) -> Result<ExitCode, Failure> {
     if is_known {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Failure::Usage(format!(
-        "the label {} has no budget: dormouse label list --store {} shows which have one",
-        args.label,
-        args.store.folder.display()
-    )))
+    Err(no_budget(&args.label, &args.store.folder))
+}
+
+/// The failure for a label whose budget is to be removed and that has none.
+pub(crate) fn no_budget(label: &Label, store: &Path) -> Failure {
+    Failure::Usage(format!(
+        "the label {label} has no budget: dormouse label list --store {} shows which have one",
+        store.display()
+    ))
 }
 
 async fn list_budgets(args: ListBudgets) -> Result<ExitCode, Failure> {
-    let kernel = open_read_only(&args.store).await?;
-    let labels = kernel.labels();
-    kernel.shutdown().await?;
+    let mut readers = Readers::open(&args.store).await?;
+    let mut labels = Vec::new();
+    while let Some(kernel) = readers.next().await? {
+        labels.extend(kernel.labels());
+        kernel.shutdown().await?;
+    }
+    print_budgets(&labels, args.json)
+}
+
+/// Prints labels with what was used of their budgets.
+pub(crate) fn print_budgets(labels: &[LabelStatus], json: bool) -> Result<ExitCode, Failure> {
     let mut out = terminal::stdout();
-    if !args.json {
+    if !json {
         writeln!(out, "{:<28} {:<6} {:<21} USED", "LABEL", "PER", "UNTIL")?;
     }
-    for status in &labels {
-        if args.json {
+    for status in labels {
+        if json {
             writeln!(out, "{}", terminal::escaped_json(&label_json(status)))?;
         } else {
             let label = one_line(&status.label.to_string());
@@ -219,8 +233,15 @@ pub(crate) fn print_how_to_go_on(status: &LabelStatus, store: Option<&Path>) {
         describe_reached(status),
         format_time(status.until_ms)
     ));
-    let Some(store) = store.map(Path::display) else {
+    let Some(store) = store else {
         return;
+    };
+    let then = match is_cluster(store) {
+        true => "Or set".to_owned(),
+        false => format!(
+            "Continue then with dormouse resume --store {}, or set",
+            store.display()
+        ),
     };
     let LabelBudget { per, zone, .. } = &status.budget;
     let flag = match &status.reached {
@@ -229,9 +250,10 @@ pub(crate) fn print_how_to_go_on(status: &LabelStatus, store: Option<&Path>) {
     };
     let example = if flag == "cost" { "10.00" } else { "100000" };
     print_stderr(&format!(
-        "Continue then with dormouse resume --store {store}, or set a larger budget now: dormouse \
-         label set '{}' --per {} --zone {zone} --{flag} {example} --store {store}",
+        "{then} a larger budget now: dormouse label set '{}' --per {} --zone {zone} --{flag} {example} \
+         --store {}",
         one_line(&status.label.to_string()),
         per.word(),
+        store.display(),
     ));
 }

@@ -11,6 +11,8 @@ mod args;
 mod book_tests;
 mod branch;
 mod call;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod effects;
 mod event_printer;
 mod export;
@@ -36,6 +38,7 @@ mod proxied_servers;
 mod ps;
 mod race;
 mod raise;
+mod read_only;
 mod read_rate;
 mod requirements;
 mod resume;
@@ -47,6 +50,7 @@ mod server_questions;
 mod show;
 mod sleepers;
 mod stop_signals;
+mod store_address;
 mod store_key;
 mod temporary_store;
 mod terminal;
@@ -80,8 +84,37 @@ async fn run_command() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return print_usage(&error),
     };
-    log_to_stderr();
-    let result = match arguments.command {
+    let command = arguments.command;
+    log_to_stderr(command.default_log());
+    let is_on_cluster = command.store().is_some_and(store_address::is_cluster);
+    let result = match is_on_cluster {
+        true => execute_on_cluster(command).await,
+        false => execute(command).await,
+    };
+    match result {
+        Ok(code) => code,
+        Err(failure) => exit_with(&failure),
+    }
+}
+
+/// Executes a command whose store is a cluster.
+#[cfg(feature = "cluster")]
+async fn execute_on_cluster(command: Command) -> Result<ExitCode, Failure> {
+    cluster::execute_on_cluster(command).await
+}
+
+#[cfg(not(feature = "cluster"))]
+async fn execute_on_cluster(_: Command) -> Result<ExitCode, Failure> {
+    Err(Failure::Usage(
+        "--store names a cluster, and this build of dormouse has none: build it with the feature \
+         `cluster` (cargo install --features cluster), or name a folder"
+            .to_owned(),
+    ))
+}
+
+/// Executes a command. Those that only show something also take a cluster.
+async fn execute(command: Command) -> Result<ExitCode, Failure> {
+    match command {
         Command::Run(run) => run::run(run).await,
         Command::Resume(resume) => resume::resume(resume).await,
         Command::Send(send) => send::send(send).await,
@@ -111,17 +144,16 @@ async fn run_command() -> ExitCode {
         Command::Mcp(mcp) => mcp::mcp(mcp).await,
         Command::Page(page) => page::page(&page),
         Command::Schema(schema) => schema::schema(schema),
-    };
-    match result {
-        Ok(code) => code,
-        Err(failure) => exit_with(&failure),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(command) => cluster::execute(command).await,
     }
 }
 
-fn log_to_stderr() {
+/// Logs what DORMOUSE_LOG asks for, or else `default`.
+fn log_to_stderr(default: &str) {
     use tracing_subscriber::{EnvFilter, fmt};
-    let filter = EnvFilter::try_from_env("DORMOUSE_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("error,dormouse_store::progress=info"));
+    let filter =
+        EnvFilter::try_from_env("DORMOUSE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     fmt()
         .with_env_filter(filter)
         .with_ansi(false)

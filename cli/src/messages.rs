@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::args::Store;
 use crate::failure::Failure;
-use crate::kernel_setup::open_read_only;
 use crate::process_position::ProcessPosition;
+use crate::read_only::open_read_only;
 use crate::terminal;
 
 /// `dormouse messages`
@@ -39,7 +39,7 @@ pub(crate) struct Messages {
 /// Prints a conversation. The contents of descriptors are not part of it: a conversation only holds
 /// the previews that the model was shown.
 pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
-    let kernel = open_read_only(&args.store).await?;
+    let kernel = open_read_only(&args.store, args.position.pid).await?;
     let conversation = kernel
         .conversation(args.position.pid, args.position.at)
         .await;

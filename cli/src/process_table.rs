@@ -227,6 +227,13 @@ impl ProcessLine {
         }
     }
 
+    /// Sets the status to what the program says that runs the process.
+    pub(crate) fn set_status(&mut self, statuses: &BTreeMap<Pid, String>) {
+        if let Some(status) = statuses.get(&Pid(self.pid)) {
+            self.status.clone_from(status);
+        }
+    }
+
     /// Whether the line reports no new problem: the journal can be read, or its loss was
     /// acknowledged.
     pub(crate) fn is_readable_or_acknowledged(&self) -> bool {

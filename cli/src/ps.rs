@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::args::Store;
 use crate::failure::Failure;
-use crate::kernel_setup::open_read_only;
 use crate::process_table::{ProcessLine, process_lines};
 use crate::process_trees::Trees;
+use crate::read_only::Readers;
 use crate::terminal;
 
 /// `dormouse ps`
@@ -26,11 +26,17 @@ pub(crate) struct Ps {
 /// Lists the processes as a tree. Exits with 3 if a journal cannot be read, or if a process may be
 /// missing from the list, and nobody has acknowledged that.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
-    let kernel = open_read_only(&args.store).await?;
-    let roots = Trees::new(kernel.processes().await?).roots();
-    let lines = process_lines(&kernel, &roots).await?;
-    let lost = kernel.losses().to_vec();
-    kernel.shutdown().await?;
+    let mut readers = Readers::open(&args.store).await?;
+    let (mut lines, mut lost) = (Vec::new(), Vec::new());
+    while let Some(kernel) = readers.next().await? {
+        let roots = Trees::new(kernel.processes().await?).roots();
+        let statuses = readers.statuses().await?;
+        let mut found = process_lines(&kernel, &roots).await?;
+        found.iter_mut().for_each(|line| line.set_status(&statuses));
+        lines.extend(found);
+        lost.extend_from_slice(kernel.losses());
+        kernel.shutdown().await?;
+    }
     let mut out = terminal::stdout();
     if !args.json {
         writeln!(out, "{}", ProcessLine::header())?;

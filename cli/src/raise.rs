@@ -14,7 +14,7 @@ use dormouse::{Amount, Budget, KernelError, Paused, ProcessError};
 use crate::args::{ModelAmounts, Store};
 use crate::failure::Failure;
 use crate::kernel_setup::KernelSetup;
-use crate::resume::how_to_continue;
+use crate::resume::{how_to_continue, then_resume};
 use crate::terminal::print_stderr;
 
 /// `dormouse raise`
@@ -86,7 +86,7 @@ pub(crate) async fn raise(args: Raise) -> Result<ExitCode, Failure> {
 /// Which limit a process is paused at, and how to raise it, on standard error.
 pub(crate) fn print_how_to_raise(pid: Pid, paused: &Paused, store: Option<&Path>) {
     print_stderr(&format!("process {pid} is paused: {paused}"));
-    let Some(store) = store.map(Path::display) else {
+    let Some(store) = store else {
         return print_stderr("Nothing was saved: run with --store to raise limits.");
     };
     let flag = paused.amount.word().replace('_', "-");
@@ -98,7 +98,10 @@ pub(crate) fn print_how_to_raise(pid: Pid, paused: &Paused, store: Option<&Path>
     };
     print_stderr(&format!(
         "Raise its limit, by as much as you want: dormouse raise {pid} --{flag} {example} --store \
-         {store}"
+         {}",
+        store.display()
     ));
-    print_stderr(&format!("Then: dormouse resume --store {store}"));
+    if let Some(then) = then_resume(store) {
+        print_stderr(&then);
+    }
 }

@@ -23,6 +23,7 @@ use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::{Roots, WhenAsleep, run_to_end};
 use crate::sleepers::now_ms;
 use crate::stop_signals::StopSignals;
+use crate::store_address::is_cluster;
 use crate::terminal::print_stderr;
 
 /// `dormouse resume`
@@ -43,11 +44,21 @@ pub(crate) struct Resume {
 }
 
 /// How the processes of a store go on, for people.
-pub(crate) fn how_to_continue(folder: &Path) -> String {
+pub(crate) fn how_to_continue(store: &Path) -> String {
+    if is_cluster(store) {
+        return "The cluster goes on with it.".to_owned();
+    }
     format!(
         "Continue with: dormouse resume --store {} and the same --allow flags.",
-        folder.display()
+        store.display()
     )
+}
+
+/// What is to be done after a decision about a process, for people. The nodes of a cluster go on by
+/// themselves.
+pub(crate) fn then_resume(store: &Path) -> Option<String> {
+    let then = || format!("Then: dormouse resume --store {}", store.display());
+    (!is_cluster(store)).then(then)
 }
 
 /// Missing permissions are looked up for this many trees at most, since each lookup reads a

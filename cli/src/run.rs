@@ -32,8 +32,9 @@ pub(crate) struct Run {
     /// a label share its budget (dormouse label).
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) label: Vec<Label>,
-    /// Keep the run in this folder, so that it survives a crash and can be resumed.
-    #[arg(long, value_name = "DIR")]
+    /// Keep the run in this folder, so that it survives a crash and can be resumed; or start it in a
+    /// cluster: postgres://USER@HOST/DATABASE.
+    #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) key: Key,
@@ -102,7 +103,7 @@ fn check_models_can_be_called(kernel: &Kernel, program: &Program) -> Result<(), 
     }
 }
 
-fn no_input_message(program: &str) -> String {
+pub(crate) fn no_input_message(program: &str) -> String {
     format!(
         "program {program} has no user prompt: give it an input with --input TEXT, --input-file \
          FILE or -"

@@ -14,7 +14,7 @@ use dormouse::{Kernel, Process};
 use crate::args::RunFlags;
 use crate::event_printer::EventPrinter;
 use crate::failure::Failure;
-use crate::process_table::process_lines;
+use crate::process_table::{ProcessLine, process_lines};
 use crate::resume::how_to_continue;
 use crate::sleepers::{Sleepers, wait_for_sleepers};
 use crate::stop_signals::StopSignals;
@@ -108,20 +108,31 @@ pub(crate) async fn run_to_end(
     drop(roots);
     let closed = kernel.shutdown().await;
     events.finish().await;
-    match format {
-        OutputFormat::Json => print_json(&results, &lines)?,
-        OutputFormat::Text => print_text(&results, &lines, store)?,
-    }
-    sleepers.print(format, store)?;
+    let code = print_results(&results, &lines, &sleepers, format, store)?;
     for content in &unreadable {
         print_stderr(&format!("unreadable: {content}"));
     }
     closed?;
-    Ok(if unreadable.is_empty() {
-        code_of_results(&results, &sleepers)
-    } else {
-        ExitCode::from(3)
+    Ok(match unreadable.is_empty() {
+        true => code,
+        false => ExitCode::from(3),
     })
+}
+
+/// Prints what became of the roots of a run, with the lines of their trees. Returns the exit code.
+pub(crate) fn print_results(
+    results: &[(Pid, RootOutcome)],
+    lines: &[ProcessLine],
+    sleepers: &Sleepers,
+    format: OutputFormat,
+    store: Option<&Path>,
+) -> Result<ExitCode, Failure> {
+    match format {
+        OutputFormat::Json => print_json(results, lines)?,
+        OutputFormat::Text => print_text(results, lines, store)?,
+    }
+    sleepers.print(format, store)?;
+    Ok(code_of_results(results, sleepers))
 }
 
 /// Shuts down after a signal: the store keeps what is durable, and running commands are ended. A

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::id::Pid;
+use dormouse::user_input::UserInput;
 
 use crate::args::{RunFlags, Store};
 use crate::event_printer::EventPrinter;
@@ -47,18 +48,7 @@ pub(crate) struct Send {
 /// store may be missing.
 pub(crate) async fn send(args: Send) -> Result<ExitCode, Failure> {
     let pid = Pid(args.pid);
-    let is_stdin = args.text.as_deref() == Some("-");
-    let message = input_parts(Input {
-        input: args.text.filter(|_| !is_stdin),
-        input_file: args.input_file,
-        // `Input` is what `dormouse run` parses: its last argument is the text `-`.
-        stdin: is_stdin.then(|| "-".to_owned()),
-    })?;
-    let message = message.ok_or_else(|| {
-        Failure::Usage(format!(
-            "nothing is sent to process {pid}: give a text, - or --input-file FILE"
-        ))
-    })?;
+    let message = read_message(pid, args.text, args.input_file)?;
     let kernel = KernelSetup::on(&args.store)
         .run_flags(&args.flags)
         .open_existing()
@@ -91,4 +81,24 @@ pub(crate) async fn send(args: Send) -> Result<ExitCode, Failure> {
     let when_asleep = WhenAsleep::from_flags(&args.flags, store);
     let code = run_to_end(kernel, root.into(), when_asleep, events, stop, store).await?;
     Ok(report_losses(&losses, &args.store.folder, code))
+}
+
+/// The message to a process: the text, or standard input if that is `-`, and the files.
+pub(crate) fn read_message(
+    pid: Pid,
+    text: Option<String>,
+    input_file: Vec<PathBuf>,
+) -> Result<UserInput, Failure> {
+    let is_stdin = text.as_deref() == Some("-");
+    let message = input_parts(Input {
+        input: text.filter(|_| !is_stdin),
+        input_file,
+        // `Input` is what `dormouse run` parses: its last argument is the text `-`.
+        stdin: is_stdin.then(|| "-".to_owned()),
+    })?;
+    message.ok_or_else(|| {
+        Failure::Usage(format!(
+            "nothing is sent to process {pid}: give a text, - or --input-file FILE"
+        ))
+    })
 }

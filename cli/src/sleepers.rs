@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::run_to_end::{RestingTree, RootOutcome, WhenAsleep, waking_alarm_ms};
+use crate::store_address::is_cluster;
 use crate::terminal::{self, OutputFormat, print_stderr};
 
 /// The longest pause until the sleepers are looked at again.
@@ -68,6 +69,7 @@ impl Sleepers {
             count => format!("{count} processes are asleep"),
         };
         let hint = match store {
+            Some(store) if is_cluster(store) => ", when the cluster goes on".to_owned(),
             Some(store) => format!(
                 ". Continue then with dormouse resume --store {}, or wait with --wait",
                 store.display()

@@ -27,10 +27,15 @@ const KEY_VARIABLE: &str = "DORMOUSE_STORE_KEY";
 /// The options to open a store with: they hold the key, if there is one.
 pub(crate) fn store_options(key: &Key) -> Result<Options, Failure> {
     let options = LogStore::options();
-    match read_secret(key.key_file.as_deref(), std::env::var_os(KEY_VARIABLE))? {
+    match store_secret(key)? {
         Some(secret) => Ok(options.key(secret)),
         None => Ok(options),
     }
+}
+
+/// The key itself, if there is one.
+pub(crate) fn store_secret(key: &Key) -> Result<Option<StoreSecret>, Failure> {
+    read_secret(key.key_file.as_deref(), std::env::var_os(KEY_VARIABLE))
 }
 
 /// The key in the file, if one is named; otherwise the key in the variable. An empty variable

@@ -1,9 +1,9 @@
 # What `up`, `down` and `audit` share: the program of a node, the folder, the ports, and how servers are started and stopped.
 
 # The program of a node, its arguments before all others, and those of cargo that build it.
-node_program=dormouse-node
-node_arguments=()
-node_build=(--manifest-path adapters/cluster/Cargo.toml --bin dormouse-node)
+node_program=dormouse
+node_arguments=(node)
+node_build=(--package dormouse-cli --features cluster --bin dormouse)
 
 # Each can be set from outside.
 nodes=${DORMOUSE_CLUSTER_NODES:-3}

@@ -41,7 +41,9 @@ use dormouse_kernel::syscall;
 const EVENT_CAPACITY: usize = 8192;
 
 /// The configuration of a kernel. Without a store, the kernel forgets everything when it ends.
-/// Without a host, it accesses no file and runs no command.
+/// Without a host, it accesses no file and runs no command. Clones share models, tools and host; a store
+/// and tool servers are one kernel's own.
+#[derive(Clone)]
 #[must_use = "a kernel runs when it is built"]
 pub struct KernelBuilder {
     store: Option<Arc<dyn Store>>,

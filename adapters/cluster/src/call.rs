@@ -8,14 +8,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dormouse::checkpoint::{Checkpoint, Scope};
-use dormouse::id::{CheckpointId, FactNumber, Pid};
+use dormouse::id::{CallId, CheckpointId, FactNumber, Pid};
 use dormouse::mail::PeerMessage;
 use dormouse::ports::{StoreError, SweepMode};
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::record::codec;
 use dormouse::retention::Retention;
 use dormouse::user_input::{InputPart, UserInput};
-use dormouse::{LogLine, ProcessView};
+use dormouse::{Budget, LogLine, Paused, ProcessView, Verdict};
 use dormouse_postgres::ObjectCollection;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -57,6 +57,19 @@ pub(crate) enum Call {
     },
     Info {
         pid: Pid,
+    },
+    /// The rows of a process and of all below it.
+    Tree {
+        pid: Pid,
+    },
+    Raise {
+        pid: Pid,
+        by: Budget,
+    },
+    Verdict {
+        pid: Pid,
+        call: CallId,
+        verdict: Verdict,
     },
     Inspect {
         pid: Pid,
@@ -171,6 +184,8 @@ pub struct ClusterProcessInfo {
     pub status: String,
     /// The number of its last durable fact, if it is loaded.
     pub fact: Option<FactNumber>,
+    /// Whether nothing happens in it until an input arrives, an alarm is due or a person decides.
+    pub rests: bool,
 }
 
 /// The state of a process, in numbers.
@@ -233,6 +248,8 @@ pub(crate) enum Reply {
     Exit(Option<Exit>),
     Checkpoint(Checkpoint),
     Info(Box<ClusterProcessInfo>),
+    /// The limit that the process is still paused at.
+    Raised(Option<Paused>),
     View(ClusterProcessView),
     Log(Vec<ClusterFact>),
     Processes(Vec<ClusterProcessInfo>),
@@ -286,9 +303,12 @@ impl Call {
             Self::Checkpoint { .. } => "checkpoint",
             Self::Branch { .. } => "branch",
             Self::Info { .. }
+            | Self::Tree { .. }
             | Self::Inspect { .. }
             | Self::Log { .. }
             | Self::Processes { .. } => "listing",
+            Self::Raise { .. } => "raise of limits",
+            Self::Verdict { .. } => "verdict",
             Self::Deliver { .. } => "message",
             Self::Import(_) => "import",
             Self::ResumeCopy { .. } => "resumption",
@@ -298,15 +318,21 @@ impl Call {
     }
 
     /// Whether the call may be made again when it may have been done. An interruption could end a
-    /// later turn; a second checkpoint or branch would be another one.
+    /// later turn; a second checkpoint, branch or raise would be another one, and a second verdict
+    /// is refused.
     pub(crate) fn may_be_repeated(&self) -> bool {
         match self {
             Self::Signal { signal, .. } => *signal != Signal::Interrupt,
-            Self::Checkpoint { .. } | Self::Branch { .. } | Self::Import(_) => false,
+            Self::Checkpoint { .. }
+            | Self::Branch { .. }
+            | Self::Raise { .. }
+            | Self::Verdict { .. }
+            | Self::Import(_) => false,
             Self::Start(_)
             | Self::Input { .. }
             | Self::Wait { .. }
             | Self::Info { .. }
+            | Self::Tree { .. }
             | Self::Inspect { .. }
             | Self::Log { .. }
             | Self::Processes { .. }
@@ -326,8 +352,11 @@ impl Call {
             | Self::Checkpoint { pid, .. }
             | Self::Branch { pid, .. }
             | Self::Info { pid }
+            | Self::Tree { pid }
             | Self::Inspect { pid }
             | Self::Log { pid }
+            | Self::Raise { pid, .. }
+            | Self::Verdict { pid, .. }
             | Self::Export { pid } => Some(*pid),
             Self::Deliver { message } => {
                 let message: Option<PeerMessage> = codec::decode(&message.0).ok();
@@ -350,8 +379,11 @@ impl Call {
             | Self::Checkpoint { pid, .. }
             | Self::Branch { pid, .. }
             | Self::Info { pid }
+            | Self::Tree { pid }
             | Self::Inspect { pid }
             | Self::Log { pid }
+            | Self::Raise { pid, .. }
+            | Self::Verdict { pid, .. }
             | Self::Export { pid } => *pid = to,
             Self::Deliver { message } => {
                 let moved = codec::decode(&message.0)

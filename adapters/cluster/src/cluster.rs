@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse::KernelBuilder;
 use dormouse::id::Pid;
-use dormouse_postgres::{Database, DatabaseOptions, LargeContents};
+use dormouse_postgres::{Database, DatabaseOptions, LargeContents, ShardId};
 use tokio::net::TcpListener;
 
 use crate::call::{Call, ClusterProcessInfo, Reply};
@@ -39,6 +39,8 @@ pub struct NodeInfo {
     pub address: String,
     /// Its labels.
     pub labels: Vec<String>,
+    /// How many shards it has leases of.
+    pub shards: usize,
     /// Whether it gives up its shards and leaves.
     pub is_draining: bool,
     /// The version of the calls that it understands; 0 for a node that does not say so yet. Nodes
@@ -149,12 +151,7 @@ impl Cluster {
             }
             let mut after = after.filter(|after| shard_of(*after) == shard);
             while page.len() < limit {
-                let limit = limit - page.len();
-                let call = Call::Processes { after, limit };
-                let rows = match self.caller.call(shard, call).await? {
-                    Reply::Processes(rows) => rows,
-                    other => return Err(unexpected(&other)),
-                };
+                let rows = self.processes_of(shard, after, limit - page.len()).await?;
                 let Some(last) = rows.last() else {
                     break;
                 };
@@ -165,14 +162,37 @@ impl Cluster {
         Ok(page)
     }
 
+    /// A page of the processes of one shard, as [`processes`](Self::processes) of all.
+    ///
+    /// # Errors
+    /// [`ClusterError::NoOwner`].
+    pub async fn processes_of(
+        &self,
+        shard: ShardId,
+        after: Option<Pid>,
+        limit: usize,
+    ) -> Result<Vec<ClusterProcessInfo>, ClusterError> {
+        let call = Call::Processes { after, limit };
+        match self.caller.call(shard, call).await? {
+            Reply::Processes(rows) => Ok(rows),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// The live nodes.
     ///
     /// # Errors
     /// [`ClusterError::Database`].
     pub async fn nodes(&self) -> Result<Vec<NodeInfo>, ClusterError> {
         let tables = self.caller.tables.clone();
-        let nodes = on_database(move || tables.live_nodes()).await?;
+        let read = move || Ok((tables.live_nodes()?, tables.0.shards()?));
+        let (nodes, shards) = on_database(read).await?;
+        let holds = |id: &str| {
+            let owners = shards.iter().filter_map(|status| status.lease.as_ref());
+            owners.filter(|(owner, _)| owner == id).count()
+        };
         let nodes = nodes.into_iter().map(|node| NodeInfo {
+            shards: holds(&node.candidate.id),
             name: node.candidate.name,
             address: node.address,
             labels: node.candidate.labels.into_iter().collect(),

@@ -1,15 +1,15 @@
 //! Executes calls on a kernel of this node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dormouse::checkpoint::Scope;
-use dormouse::id::Pid;
+use dormouse::id::{Pid, ProcessCallId};
 use dormouse::mail::PeerMessage;
 use dormouse::record::codec;
 use dormouse::{
-    Kernel, KernelError, NotFound, Position, Process, ProcessError, ProcessInfo, StartError,
-    StoreFailure,
+    Kernel, KernelError, NotFound, Position, Process, ProcessError, ProcessInfo, ProcessStatus,
+    StartError, StoreFailure,
 };
 use dormouse_postgres::ShardId;
 use futures_util::FutureExt;
@@ -137,6 +137,16 @@ async fn execute_plain(kernel: &Kernel, call: Call) -> Result<Reply, CallError> 
                 .map_err(KernelError::from)?;
             Ok(Reply::Info(Box::new(shown(info))))
         }
+        Call::Tree { pid } => Ok(Reply::Processes(tree(kernel, pid).await?)),
+        Call::Raise { pid, by } => {
+            let process = kernel.process(pid).await?;
+            Ok(Reply::Raised(process.raise(by).await?))
+        }
+        Call::Verdict { pid, call, verdict } => {
+            let call = ProcessCallId { pid, call };
+            kernel.record_verdict(call, verdict).await?;
+            Ok(Reply::Done)
+        }
         Call::Inspect { pid } => {
             let view = kernel.inspect(pid).await?;
             Ok(Reply::View((&view).into()))
@@ -167,6 +177,33 @@ async fn execute_plain(kernel: &Kernel, call: Call) -> Result<Reply, CallError> 
             Refusal::Invalid,
             "this call has a request id and runs as a request",
         )),
+    }
+}
+
+/// The rows of a process and of all below it. Costs a pass over the process table from there on.
+async fn tree(kernel: &Kernel, root: Pid) -> Result<Vec<ClusterProcessInfo>, CallError> {
+    let mut pids = BTreeSet::from([root]);
+    let mut rows = Vec::new();
+    let mut after = root.0.checked_sub(1).map(Pid);
+    loop {
+        let page = kernel.process_page(after, ROWS_AT_ONCE).await?;
+        let is_last = page.len() < ROWS_AT_ONCE;
+        after = page.last().map(|info| info.row.pid);
+        for info in page {
+            let row = &info.row;
+            // Parents come before their children.
+            if row.pid == root || row.parent.is_some_and(|parent| pids.contains(&parent)) {
+                pids.insert(row.pid);
+                rows.push(shown(info));
+            }
+        }
+        if is_last {
+            break;
+        }
+    }
+    match rows.first() {
+        Some(first) if first.row.pid == root => Ok(rows),
+        _ => Err(KernelError::from(NotFound::Process(root)).into()),
     }
 }
 
@@ -293,8 +330,14 @@ async fn has_arrived(kernel: &Kernel, pid: Pid, begun: BegunInput) -> Result<boo
 }
 
 fn shown(info: ProcessInfo) -> ClusterProcessInfo {
+    use ProcessStatus::{Acting, Starting, Thinking};
+    let is_at_rest = match &info.view {
+        Some(view) => view.rests && info.status != Starting,
+        None => !matches!(info.status, Starting | Thinking | Acting),
+    };
     ClusterProcessInfo {
         status: info.status.word().to_owned(),
+        rests: is_at_rest,
         fact: info.view.map(|view| view.fact),
         row: info.row,
     }
@@ -316,7 +359,11 @@ impl From<KernelError> for CallError {
             }
             KernelError::Process(ProcessError::Held { .. }) => Refusal::Held,
             KernelError::Process(ProcessError::Busy { .. }) => Refusal::Busy,
-            KernelError::Process(ProcessError::EmptyInput(_))
+            KernelError::Process(
+                ProcessError::EmptyInput(_)
+                | ProcessError::NotAnswered { .. }
+                | ProcessError::NotRaised { .. },
+            )
             | KernelError::Name(_)
             | KernelError::Label(_)
             | KernelError::Start(StartError::UnmetRequirement(_) | StartError::Unpriced(_)) => {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use dormouse::checkpoint::{Checkpoint, Scope};
-use dormouse::id::Pid;
+use dormouse::id::{CallId, Pid};
 use dormouse::process::Exit;
 use dormouse::user_input::UserInput;
+use dormouse::{Budget, Paused, Verdict};
 use futures_util::Stream;
 
 use crate::call::{
@@ -161,6 +162,42 @@ impl ClusterProcess {
             Reply::Info(info) => Ok(*info),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// The rows of the process and of all processes below it, the process first. Costs a pass over the
+    /// process table of the shard.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] if there is no such process; [`ClusterError::NoOwner`].
+    pub async fn tree(&self) -> Result<Vec<ClusterProcessInfo>, ClusterError> {
+        match self.call(Call::Tree { pid: self.pid }).await? {
+            Reply::Processes(rows) => Ok(rows),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Raises limits of the process by amounts; one that is paused at a limit goes on. Returns the limit
+    /// that it is still paused at.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] if the limits cannot be raised, [`ClusterError::NoOwner`];
+    /// [`ClusterError::OutcomeUnknown`] if a node was lost in the middle.
+    pub async fn raise(&self, by: Budget) -> Result<Option<Paused>, ClusterError> {
+        match self.call(Call::Raise { pid: self.pid, by }).await? {
+            Reply::Raised(paused) => Ok(paused),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Decides about a call of the process that waits for a person. The process goes on.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] if no such call waits, or the verdict does not apply to it;
+    /// [`ClusterError::NoOwner`]; [`ClusterError::OutcomeUnknown`] if a node was lost in the middle.
+    pub async fn decide(&self, call: CallId, verdict: Verdict) -> Result<(), ClusterError> {
+        let pid = self.pid;
+        let call = Call::Verdict { pid, call, verdict };
+        self.call(call).await.map(drop)
     }
 
     /// The state of the process after its last durable fact, in numbers. Costs reading its journal

@@ -2,10 +2,14 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use deadpool_postgres::{Client, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Client, ClientWrapper, Hook, HookError, Manager, ManagerConfig, Pool, PoolBuilder,
+    RecyclingMethod, Runtime,
+};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -34,8 +38,23 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(options: &DatabaseOptions) -> Result<Self, DatabaseError> {
+        Self::of(
+            pool_builder(options)?.max_size(options.connections()),
+            options,
+        )
+    }
+
+    /// One connection, whose only transaction reads everything as of one moment.
+    pub(crate) fn of_snapshot(options: &DatabaseOptions) -> Result<Self, DatabaseError> {
+        let builder = pool_builder(options)?.max_size(1);
+        Self::of(builder.post_create(begin_snapshot()), options)
+    }
+
+    fn of(pool: PoolBuilder, options: &DatabaseOptions) -> Result<Self, DatabaseError> {
+        let doing = "make its pool of connections";
+        let pool = pool.build();
         Ok(Self {
-            pool: pool(options)?,
+            pool: pool.map_err(|error| other_error(doing, error.to_string()))?,
             schema: options.schema_name().into(),
             timeouts: options.timeouts(),
         })
@@ -121,7 +140,7 @@ impl Connections {
     }
 }
 
-fn pool(options: &DatabaseOptions) -> Result<Pool, DatabaseError> {
+fn pool_builder(options: &DatabaseOptions) -> Result<PoolBuilder, DatabaseError> {
     let manager = Manager::from_config(
         options.connection_config()?,
         tls::connector(options)?,
@@ -130,13 +149,34 @@ fn pool(options: &DatabaseOptions) -> Result<Pool, DatabaseError> {
         },
     );
     let timeouts = options.timeouts();
-    let pool = Pool::builder(manager)
-        .max_size(options.connections())
+    Ok(Pool::builder(manager)
         .runtime(Runtime::Tokio1)
         .wait_timeout(Some(timeouts.statement))
-        .create_timeout(Some(timeouts.connect))
-        .build();
-    Ok(pool.map_err(|error| other_error("make its pool of connections", error.to_string()))?)
+        .create_timeout(Some(timeouts.connect)))
+}
+
+/// Begins the transaction of a connection that only reads. A second connection is refused: it would
+/// read as of another moment.
+fn begin_snapshot() -> Hook {
+    let is_begun = Arc::new(AtomicBool::new(false));
+    Hook::async_fn(move |client: &mut ClientWrapper, _| {
+        let is_begun = Arc::clone(&is_begun);
+        Box::pin(async move {
+            if is_begun.load(Ordering::Relaxed) {
+                return Err(HookError::message(
+                    "the connection was lost, and with it the moment that everything is read as of: \
+                     read again",
+                ));
+            }
+            let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+            client
+                .batch_execute(begin)
+                .await
+                .map_err(HookError::Backend)?;
+            is_begun.store(true, Ordering::Relaxed);
+            Ok(())
+        })
+    })
 }
 
 const LONGEST_WAIT: Duration = Duration::from_secs(2);

@@ -53,6 +53,25 @@ impl Database {
         limit: Duration,
         options: &DatabaseOptions,
     ) -> Result<Self, DatabaseError> {
+        let database = Self::on(options, Connections::new(options)?)?;
+        migrate::migrate(&database, limit, "migration", migrate::MIGRATIONS)?;
+        Ok(database)
+    }
+
+    /// Connects for reading: everything that is read through this value and its clones is as of the
+    /// moment of this call, whatever is written meanwhile. Writes nothing, and brings no tables up
+    /// to date. Reads one after the other, on one connection; once that is lost, every read fails.
+    /// The server keeps what it would else clean up until the last clone is dropped.
+    ///
+    /// # Errors
+    /// [`DatabaseError`]; [`DatabaseError::OlderSchema`] if no program of this version has written.
+    pub fn connect_snapshot(options: &DatabaseOptions) -> Result<Self, DatabaseError> {
+        let database = Self::on(options, Connections::of_snapshot(options)?)?;
+        migrate::check(&database, "migration", migrate::MIGRATIONS)?;
+        Ok(database)
+    }
+
+    fn on(options: &DatabaseOptions, connections: Connections) -> Result<Self, DatabaseError> {
         let doing = "start the thread of its connections";
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -63,14 +82,12 @@ impl Database {
         // The other half of the connections is left for reads, however many shards write.
         let statements = options.connections().div_ceil(2);
         let group_queue = |level| Arc::new(GroupQueue::new(level, statements));
-        let database = Self(Arc::new(Shared {
+        Ok(Self(Arc::new(Shared {
             runtime: Some(runtime),
-            connections: Connections::new(options)?,
+            connections,
             written: group_queue(SyncLevel::Written),
             synced: group_queue(SyncLevel::Synced),
-        }));
-        migrate::migrate(&database, limit, "migration", migrate::MIGRATIONS)?;
-        Ok(database)
+        })))
     }
 
     /// Brings tables of another crate in this schema up to date: applies those of `migrations`,

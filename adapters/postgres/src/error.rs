@@ -56,6 +56,19 @@ pub enum DatabaseError {
         /// The latest version that this program knows.
         known: i32,
     },
+    /// The schema has no tables yet, or those of an earlier version. Nothing was changed.
+    #[error(
+        "the schema {schema} of the database has the version {found} of the tables, and {known} is \
+         needed. A program that writes brings them up to date when it connects; or name another schema"
+    )]
+    OlderSchema {
+        /// The name of the schema.
+        schema: String,
+        /// The version of the schema in the database; 0 if it has no tables.
+        found: i32,
+        /// The version that this program reads.
+        known: i32,
+    },
     /// The database cannot be reached, or refuses what is necessary.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -26,10 +26,20 @@ use crate::write::{Large, Writer};
 pub struct PostgresLog {
     database: Database,
     shard: ShardId,
-    claim: Option<Claim>,
+    ownership: Ownership,
     large: Option<Large>,
     /// Locked during a write.
     writer: Mutex<Writer>,
+}
+
+/// Who owns the shard for this handle.
+#[derive(Debug)]
+enum Ownership {
+    /// Who claims the log.
+    Unleased,
+    Claimed(Claim),
+    /// Nobody: the log is read only.
+    None,
 }
 
 impl PostgresLog {
@@ -40,7 +50,7 @@ impl PostgresLog {
         Self {
             database: database.clone(),
             shard,
-            claim: None,
+            ownership: Ownership::Unleased,
             large: None,
             writer: Mutex::new(Writer::new(database.clone(), shard, None)),
         }
@@ -52,8 +62,24 @@ impl PostgresLog {
     #[must_use]
     pub fn claimed(database: &Database, claim: &Claim) -> Self {
         Self {
-            claim: Some(claim.clone()),
+            ownership: Ownership::Claimed(claim.clone()),
             ..Self::unleased(database, claim.shard())
+        }
+    }
+
+    /// The log of a shard for reading, whoever owns it meanwhile. A kernel on it is read-only. Best
+    /// on a database that is read [as of one moment](Database::connect_snapshot). Costs nothing.
+    #[must_use]
+    pub fn read_only(database: &Database, shard: ShardId) -> Self {
+        Self {
+            ownership: Ownership::None,
+            ..Self::unleased(database, shard)
+        }
+    }
+
+    fn read_only_error(&self) -> StoreError {
+        StoreError::ReadOnly {
+            path: format!("of {} in the database", self.shard),
         }
     }
 
@@ -87,13 +113,17 @@ impl PostgresLog {
 
 impl RecordLog for PostgresLog {
     /// # Errors
-    /// In addition, [`StoreError::Stale`] for the log of a [`Claim`] that was lost.
+    /// In addition, [`StoreError::Stale`] for the log of a [`Claim`] that was lost, and
+    /// [`StoreError::ReadOnly`].
     fn claim(&self) -> Result<OwnerToken, StoreError> {
-        let Some(claim) = &self.claim else {
-            return self.database.claim_unleased(self.shard);
-        };
-        check_owner(claim.owner(), self.database.epoch(self.shard)?)?;
-        Ok(claim.owner())
+        match &self.ownership {
+            Ownership::Unleased => self.database.claim_unleased(self.shard),
+            Ownership::Claimed(claim) => {
+                check_owner(claim.owner(), self.database.epoch(self.shard)?)?;
+                Ok(claim.owner())
+            }
+            Ownership::None => Err(self.read_only_error()),
+        }
     }
 
     fn append(
@@ -101,11 +131,16 @@ impl RecordLog for PostgresLog {
         owner: OwnerToken,
         batch: &RecordBatch<'_>,
     ) -> Result<CommitNumber, StoreError> {
+        if let Ownership::None = self.ownership {
+            return Err(self.read_only_error());
+        }
         let written = self.writer().append(owner, batch);
         match written {
             // The processes whose facts were not written have stopped, and nothing in a node
             // resumes them: the kernel closes, and the shard is opened again from what is written.
-            Err(error @ StoreError::Io { .. }) if self.claim.is_some() => {
+            Err(error @ StoreError::Io { .. })
+                if matches!(self.ownership, Ownership::Claimed(_)) =>
+            {
                 Err(StoreError::Failed(error.to_string()))
             }
             written => written,
@@ -163,7 +198,10 @@ impl RecordLog for PostgresLog {
     }
 
     fn delete_contents(&self, owner: OwnerToken, names: &[ContentHash]) -> Result<(), StoreError> {
-        self.writer().delete_contents(owner, names)
+        match self.ownership {
+            Ownership::None => Err(self.read_only_error()),
+            _ => self.writer().delete_contents(owner, names),
+        }
     }
 }
 

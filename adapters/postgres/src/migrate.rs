@@ -3,6 +3,7 @@
 //! Each version is a file of SQL, which is never changed once it was published. The versions that
 //! a schema lacks are applied in one transaction, by one program at a time.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,27 +33,64 @@ pub(crate) fn migrate(
     let found = database.run(limit, doing, move |client| {
         let schema = Arc::clone(&schema);
         async move {
-            let qualified = format!("{schema}.{table}");
-            let row = client
-                .query_one("SELECT to_regclass($1) IS NOT NULL", &[&qualified])
-                .await?;
-            if row.get(0) {
-                let found = version(&client, &schema, table).await?;
-                if found >= known {
-                    return Ok(found);
-                }
+            match version_if_any(&client, &schema, table).await? {
+                found if found >= known => Ok(found),
+                _ => apply_missing(&client, &schema, table, migrations).await,
             }
-            apply_missing(&client, &schema, table, migrations).await
         }
     })?;
-    if found > known {
-        return Err(DatabaseError::NewerSchema {
-            schema: database.schema().to_owned(),
+    check_version(database, found, known)
+}
+
+/// Checks that the schema of a database is up to date, and writes nothing.
+///
+/// # Errors
+/// [`DatabaseError::OlderSchema`], [`DatabaseError::NewerSchema`], [`DatabaseError::Store`].
+pub(crate) fn check(
+    database: &Database,
+    table: &'static str,
+    migrations: &'static [&'static str],
+) -> Result<(), DatabaseError> {
+    let schema: Arc<str> = database.schema().into();
+    let limit = database.timeouts().connect;
+    let found = database.run(limit, "read the version of its tables", move |client| {
+        let schema = Arc::clone(&schema);
+        async move { version_if_any(&client, &schema, table).await }
+    })?;
+    check_version(database, found, migrations.len() as i32)
+}
+
+fn check_version(database: &Database, found: i32, known: i32) -> Result<(), DatabaseError> {
+    let schema = database.schema().to_owned();
+    match found.cmp(&known) {
+        Ordering::Equal => Ok(()),
+        Ordering::Less => Err(DatabaseError::OlderSchema {
+            schema,
             found,
             known,
-        });
+        }),
+        Ordering::Greater => Err(DatabaseError::NewerSchema {
+            schema,
+            found,
+            known,
+        }),
     }
-    Ok(())
+}
+
+/// The version of the schema; 0 if it has no tables.
+async fn version_if_any(
+    client: &tokio_postgres::Client,
+    schema: &str,
+    table: &str,
+) -> Result<i32, tokio_postgres::Error> {
+    let qualified = format!("{schema}.{table}");
+    let row = client
+        .query_one("SELECT to_regclass($1) IS NOT NULL", &[&qualified])
+        .await?;
+    match row.get(0) {
+        true => version(client, schema, table).await,
+        false => Ok(0),
+    }
 }
 
 /// The version of the schema.

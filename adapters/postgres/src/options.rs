@@ -36,6 +36,10 @@ use crate::password::{self, Endpoint};
 /// the file that `SSL_CERT_FILE` names, and in addition those of `sslrootcert` in the connection
 /// string or of [`ca_file`](Self::ca_file).
 ///
+/// # Schema
+///
+/// `schema` in the connection string, or [`schema`](Self::schema), names the schema of the tables.
+///
 /// # Password
 ///
 /// The first of these that is there: the password of the connection string, that of
@@ -69,7 +73,7 @@ impl DatabaseOptions {
     /// commas, are tried until one of them accepts writes.
     ///
     /// # Errors
-    /// [`DatabaseError::Url`].
+    /// [`DatabaseError::Url`], [`DatabaseError::Schema`].
     pub fn new(url: &str) -> Result<Self, DatabaseError> {
         let (url, own) = take_own_parameters(url)?;
         let mut config: Config = url.parse().map_err(|_| url_error("it cannot be parsed"))?;
@@ -87,7 +91,7 @@ impl DatabaseOptions {
             TlsMode::Prefer => SslMode::Prefer,
             TlsMode::Require | TlsMode::VerifyFull => SslMode::Require,
         });
-        Ok(Self {
+        let options = Self {
             config,
             tls,
             ca_file: own.ca_file,
@@ -96,14 +100,18 @@ impl DatabaseOptions {
             connect_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(60),
             outage_limit: Duration::from_secs(60),
-        })
+        };
+        match own.schema {
+            Some(name) => options.schema(&name),
+            None => Ok(options),
+        }
     }
 
     /// As [`new`](Self::new), for an address from a command line or a file of settings: refuses one
     /// with a password.
     ///
     /// # Errors
-    /// [`DatabaseError::PasswordInUrl`], [`DatabaseError::Url`].
+    /// [`DatabaseError::PasswordInUrl`], and those of [`new`](Self::new).
     pub fn without_password(url: &str) -> Result<Self, DatabaseError> {
         let options = Self::new(url)?;
         match options.config.get_password() {
@@ -287,6 +295,7 @@ impl fmt::Debug for DatabaseOptions {
 struct OwnParameters {
     tls: Option<TlsMode>,
     ca_file: Option<PathBuf>,
+    schema: Option<String>,
 }
 
 fn take_own_parameters(url: &str) -> Result<(String, OwnParameters), DatabaseError> {
@@ -305,6 +314,7 @@ fn take_own_parameters(url: &str) -> Result<(String, OwnParameters), DatabaseErr
         match parameter.split_once('=') {
             Some(("sslmode", mode)) => own.tls = Some(parse_tls_mode(mode)?),
             Some(("sslrootcert", path)) => own.ca_file = Some(decode_path(path)?),
+            Some(("schema", name)) => own.schema = Some(name.to_owned()),
             _ => others.push(parameter),
         }
     }
@@ -438,5 +448,9 @@ mod tests {
             assert!(options.clone().schema(name).is_err(), "{name}");
         }
         assert!(options.schema("team_1").is_ok());
+        let named = DatabaseOptions::new("postgres://a@localhost/b?schema=team_1&sslmode=disable");
+        assert_eq!(named.expect("it is valid").schema_name(), "team_1");
+        let refused = DatabaseOptions::new("postgres://a@localhost/b?schema=Team");
+        assert!(matches!(refused, Err(DatabaseError::Schema { .. })));
     }
 }

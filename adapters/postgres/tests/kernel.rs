@@ -7,7 +7,7 @@ mod common;
 use common::for_each_server;
 use dormouse::Kernel;
 use dormouse::models::Scripted;
-use dormouse_postgres::{ClaimMode, Database, PostgresLog, ShardId};
+use dormouse_postgres::{ClaimMode, Database, DatabaseError, PostgresLog, ShardId};
 use dormouse_records::RecordStore;
 
 const PROGRAM: &str = "
@@ -105,6 +105,49 @@ fn a_node_takes_the_shard_of_another_one_that_runs_on() {
             assert!(!matches!(refused, Ok(Ok(_))), "{refused:?}");
             assert!(turn(&successor).await.contains("turn 2 "));
             successor.shutdown().await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_snapshot_shows_one_moment_and_takes_nothing_from_the_owner() {
+    for_each_server(|server| {
+        let options = server.options();
+        let schema = server.options();
+        let refused = Database::connect_snapshot(&schema).unwrap_err();
+        assert!(
+            matches!(refused, DatabaseError::OlderSchema { found: 0, .. }),
+            "{refused}"
+        );
+        let database = common::connect(&options);
+        run(async {
+            let owner = open(PostgresLog::unleased(&database, ShardId(0))).await;
+            turn(&owner).await;
+            let pid = owner.process_named("session").await.unwrap().pid();
+            let read = async || {
+                let snapshot = Database::connect_snapshot(&options).unwrap();
+                let log = PostgresLog::read_only(&snapshot, ShardId(0));
+                (open(log).await, snapshot)
+            };
+            let (earlier, snapshot) = read().await;
+            let facts = async |kernel: &Kernel| kernel.log(pid).await.unwrap().len();
+            let before = facts(&earlier).await;
+            turn(&owner).await;
+            assert_eq!(facts(&earlier).await, before);
+            let (later, _) = read().await;
+            assert!(facts(&later).await > before);
+            let refused = later.process(pid).await.unwrap().input("Hello?").await;
+            assert!(refused.is_err(), "{refused:?}");
+            assert!(turn(&owner).await.contains("turn 2 "));
+            // What is read after a loss would be as of another moment.
+            let kill = format!(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{}'",
+                snapshot.schema()
+            );
+            server.sql(&kill);
+            let lost = earlier.log(pid).await.unwrap_err().to_string();
+            assert!(lost.contains("read again"), "{lost}");
+            owner.shutdown().await.unwrap();
         });
     });
 }

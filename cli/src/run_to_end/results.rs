@@ -15,6 +15,7 @@ use crate::failure::{Failure, exit_code};
 use crate::label::{label_json, print_how_to_go_on};
 use crate::process_table::{ProcessLine, paused_json, total_chars};
 use crate::raise::print_how_to_raise;
+use crate::resume::then_resume;
 use crate::sleepers::Sleepers;
 use crate::terminal::{self, print_stderr};
 
@@ -128,11 +129,11 @@ pub(super) fn print_text(
                     exit.message
                 ));
                 if let (ExitStatus::BudgetExhausted, Some(store)) = (exit.status, store) {
-                    let store = store.display();
+                    let then = then_resume(store).unwrap_or_default();
                     print_stderr(&format!(
-                        "Let it go on: dormouse raise {pid} --store {store} with what its limit is \
-                         raised by, such as --output-tokens 10000. Then: dormouse resume --store \
-                         {store}"
+                        "Let it go on: dormouse raise {pid} --store {} with what its limit is \
+                         raised by, such as --output-tokens 10000. {then}",
+                        store.display()
                     ));
                 }
             }

@@ -7,11 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::schema::Schema;
 
-/// The program of a node.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_dormouse-node");
-
-/// Names another build of it, so that two can be compared in turns.
-const OTHER_PROGRAM: &str = "DORMOUSE_FIGURES_NODE";
+/// The variable that names the program of a node, `dormouse` with clusters, as `.ci/cluster` builds it.
+const PROGRAM: &str = "DORMOUSE_PROGRAM";
 
 /// A node as a program. It is killed when it is dropped.
 pub(crate) struct NodeProgram(Child);
@@ -28,11 +25,11 @@ impl NodeProgram {
     pub(crate) fn start(schema: &Schema, name: &str, settings: NodeSettings) -> Result<Self> {
         let (head, tail) = schema.url.rsplit_once('@').context("an address")?;
         let (user, password) = head.rsplit_once(':').context("a password")?;
-        let program = std::env::var(OTHER_PROGRAM).unwrap_or_else(|_| PROGRAM.to_owned());
+        let program = std::env::var(PROGRAM).context("DORMOUSE_PROGRAM: run .ci/cluster-figures")?;
         let child = Command::new(&program)
-            .args(["--store", &format!("{user}@{tail}")])
-            .args(["--schema", &schema.name])
-            .args(["run", "--name", name, "--reach", "everyone"])
+            .args(["node", "--store"])
+            .arg(format!("{user}@{tail}?schema={}", schema.name))
+            .args(["--name", name, "--reach", "everyone"])
             .args(["--shards", &settings.shards.to_string()])
             .args(["--lease", &settings.lease.as_secs_f64().to_string()])
             .args(["--model-calls", &settings.model_calls.to_string()])

@@ -1,6 +1,6 @@
 //! A schema for each test, nodes as programs, and a ledger of effects.
 //!
-//! `.ci/cluster` starts the server. Without it the tests fail.
+//! `.ci/cluster` starts the server, and builds the program that is a node. Without it the tests fail.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -105,13 +105,15 @@ impl World {
         let (user, password) = head.rsplit_once(':').unwrap();
         let log = self.folder.path().join(format!("{name}.log"));
         let log = std::fs::File::options().create(true).append(true).open(log);
-        let child = Command::new(env!("CARGO_BIN_EXE_dormouse-node"))
-            .args(["--store", &format!("{user}@{address}")])
-            .args(["--schema", &self.schema])
-            .args(["run", "--name", name, "--reach", "everyone"])
+        let program = std::env::var("DORMOUSE_PROGRAM");
+        let program = program.expect("DORMOUSE_PROGRAM is dormouse with clusters: run .ci/cluster");
+        let store = format!("{user}@{address}?schema={}", self.schema);
+        let child = Command::new(program)
+            .args(["node", "--store", &store])
+            .args(["--name", name, "--reach", "everyone"])
             .args(["--shards", &SHARDS.to_string()])
             .args(["--lease", &self.lease.as_secs_f64().to_string()])
-            .args(["--allow-run", "sh", "--allow-unconfined", "sh"])
+            .args(["--allow-run=sh", "--allow-unconfined=sh"])
             .args(arguments)
             .env("PGPASSWORD", password)
             .stdin(Stdio::null())

@@ -66,8 +66,8 @@ struct Arguments {
     /// The library that changes clocks.
     #[arg(long)]
     faketime: Option<PathBuf>,
-    /// The program of a node.
-    #[arg(long, default_value = env!("CARGO_BIN_EXE_dormouse-node"))]
+    /// The program of a node: `dormouse` with the feature `cluster`.
+    #[arg(long)]
     node: PathBuf,
     /// Where the histories, the logs and the report are kept. PostgreSQL has to be able to enter
     /// it.

@@ -88,21 +88,21 @@ impl Node {
     fn arguments(&self) -> Vec<String> {
         let settings = &self.settings;
         let (name, port) = (self.name, self.database.port);
+        let schema = &settings.schema;
         let arguments = [
+            ("node", String::new()),
             (
                 "--store",
-                format!("postgres://{name}@127.0.0.1:{port}/postgres"),
+                format!("postgres://{name}@127.0.0.1:{port}/postgres?schema={schema}"),
             ),
-            ("--schema", settings.schema.clone()),
-            ("run", String::new()),
             ("--name", name.to_owned()),
             ("--reach", "everyone".to_owned()),
             ("--shards", SHARDS.to_string()),
             ("--lease", LEASE.as_secs().to_string()),
             ("--drain-deadline", "10".to_owned()),
             ("--objects", settings.objects.url()),
-            ("--allow-run", "sh".to_owned()),
-            ("--allow-unconfined", "sh".to_owned()),
+            ("--allow-run=sh", String::new()),
+            ("--allow-unconfined=sh", String::new()),
         ];
         let words = arguments
             .into_iter()

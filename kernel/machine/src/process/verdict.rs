@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use dormouse_program::{ValueSchema, Violation};
 use dormouse_proto::id::{CallId, Pid};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::tool::Refusal;
 
 /// What a person decides about a held call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Verdict {
     /// The call runs.
     Approve {
