@@ -11,7 +11,9 @@ use dormouse::ports::OwnerToken;
 use dormouse::records::{RecordStore, StoreSecret};
 use dormouse_cluster::{Cluster, pids_of, shard_of};
 use dormouse_objects::ObjectContents;
-use dormouse_postgres::{Database, DatabaseError, DatabaseOptions, PostgresLog, ShardId, ShardStatus};
+use dormouse_postgres::{
+    Database, DatabaseError, DatabaseOptions, PostgresLog, ShardId, ShardStatus,
+};
 
 use super::database::{LARGE_BYTES, database_options, on_database, open_objects};
 use crate::failure::Failure;
