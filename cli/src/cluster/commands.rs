@@ -94,9 +94,7 @@ pub(super) async fn wait(args: Wait) -> Result<ExitCode, Failure> {
 
 pub(super) async fn signal(args: SendSignal) -> Result<ExitCode, Failure> {
     let process = args.database.connect().await?.process(Pid(args.pid));
-    process
-        .signal(args.signal.into(), scope(args.tree))
-        .await?;
+    process.signal(args.signal.into(), scope(args.tree)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -202,7 +200,8 @@ pub(super) async fn branch(args: Branch) -> Result<ExitCode, Failure> {
     } = args;
     if continuation.effects.is_some() {
         return Err(Failure::Usage(
-            "--effects is not to be had on a cluster: the policies of the programs hold there".to_owned(),
+            "--effects is not to be had on a cluster: the policies of the programs hold there"
+                .to_owned(),
         ));
     }
     let follower = Follower::of_run(&store.folder, &store.key, &continuation.flags).await?;
@@ -279,7 +278,9 @@ pub(super) async fn import(args: Import) -> Result<ExitCode, Failure> {
     let follower = Follower::new(&args.store, &args.key, args.json, false).await?;
     let source = KernelSetup::new(None, &args.key).builder()?;
     let source = source.store(MemoryStore::new()).build().await?;
-    let imported = with_policy(source.import(file), args.effects).held().await?;
+    let imported = with_policy(source.import(file), args.effects)
+        .held()
+        .await?;
     let name = format!("file/{}", random_name()?);
     let brought = follower.cluster.import_store(&name, &source).await?.pids;
     source.shutdown().await?;

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use dormouse::id::{FactNumber, Pid};
 use dormouse::{Kernel, ProcessInfo};
-use dormouse_cluster::{
-    Cluster, ClusterError, ClusterProcess, ClusterProcessInfo, Refusal,
-};
+use dormouse_cluster::{Cluster, ClusterError, ClusterProcess, ClusterProcessInfo, Refusal};
 
 use super::database::connect;
 use super::events::EventPrinter;

@@ -27,7 +27,9 @@ pub(crate) struct MoveTree {
 /// Moves a tree, waits until it runs in the other shard, and prints its new pid.
 pub(super) async fn move_tree(args: MoveTree) -> Result<ExitCode, Failure> {
     let cluster = args.database.connect().await?;
-    let moved = cluster.move_tree(Pid(args.root), ShardId(args.shard)).await?;
+    let moved = cluster
+        .move_tree(Pid(args.root), ShardId(args.shard))
+        .await?;
     writeln!(terminal::stdout(), "{}  was {}", moved.pid(), args.root)?;
     Ok(ExitCode::SUCCESS)
 }

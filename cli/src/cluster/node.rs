@@ -143,7 +143,9 @@ pub(super) async fn node(args: Node) -> Result<ExitCode, Failure> {
         options = options.store(move |store| store.key(secret.clone()));
     }
     let cluster = Cluster::join(options, move |_shard| {
-        kernel.clone().tool_servers(with_logins(McpClient::default()))
+        kernel
+            .clone()
+            .tool_servers(with_logins(McpClient::default()))
     });
     let cluster = cluster.await?;
     tracing::info!(address = cluster.address(), "the node has joined");

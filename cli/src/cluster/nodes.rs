@@ -90,7 +90,12 @@ fn node_json(node: &NodeInfo) -> Value {
 pub(super) async fn drain(args: Drain) -> Result<ExitCode, Failure> {
     let cluster = args.database.connect().await?;
     cluster.drain_node(&args.node).await?;
-    while cluster.nodes().await?.iter().any(|live| live.name == args.node) {
+    while cluster
+        .nodes()
+        .await?
+        .iter()
+        .any(|live| live.name == args.node)
+    {
         tokio::time::sleep(EVERY).await;
     }
     Ok(ExitCode::SUCCESS)

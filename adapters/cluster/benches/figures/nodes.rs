@@ -25,7 +25,8 @@ impl NodeProgram {
     pub(crate) fn start(schema: &Schema, name: &str, settings: NodeSettings) -> Result<Self> {
         let (head, tail) = schema.url.rsplit_once('@').context("an address")?;
         let (user, password) = head.rsplit_once(':').context("a password")?;
-        let program = std::env::var(PROGRAM).context("DORMOUSE_PROGRAM: run .ci/cluster-figures")?;
+        let program =
+            std::env::var(PROGRAM).context("DORMOUSE_PROGRAM: run .ci/cluster-figures")?;
         let child = Command::new(&program)
             .args(["node", "--store"])
             .arg(format!("{user}@{tail}?schema={}", schema.name))
