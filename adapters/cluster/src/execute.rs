@@ -330,10 +330,13 @@ async fn has_arrived(kernel: &Kernel, pid: Pid, begun: BegunInput) -> Result<boo
 }
 
 fn shown(info: ProcessInfo) -> ClusterProcessInfo {
-    use ProcessStatus::{Acting, Starting, Thinking};
-    let is_at_rest = match &info.view {
-        Some(view) => view.rests && info.status != Starting,
-        None => !matches!(info.status, Starting | Thinking | Acting),
+    use ProcessStatus::{Acting, Asking, Starting, Thinking};
+    let is_at_rest = match (info.status, &info.view) {
+        // Messages that have arrived wait for the person as well.
+        (Asking, _) => true,
+        (Starting, _) => false,
+        (_, Some(view)) => view.rests,
+        (status, None) => !matches!(status, Thinking | Acting),
     };
     ClusterProcessInfo {
         status: info.status.word().to_owned(),

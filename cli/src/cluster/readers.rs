@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse::Kernel;
 use dormouse::id::Pid;
 use dormouse::ports::OwnerToken;
 use dormouse::records::{RecordStore, StoreSecret};
-use dormouse_cluster::{Cluster, pids_of, shard_of};
+use dormouse_cluster::{Cluster, ClusterError, pids_of, shard_of};
 use dormouse_objects::ObjectContents;
 use dormouse_postgres::{
     Database, DatabaseError, DatabaseOptions, PostgresLog, ShardId, ShardStatus,
@@ -22,6 +23,9 @@ use crate::terminal::print_stderr;
 
 /// How many rows a node is asked for at once.
 const ROWS_AT_ONCE: usize = 4096;
+
+/// How long the node of a shard may take to say what its processes do.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// The shards of a cluster that have processes.
 pub(crate) struct ShardReaders {
@@ -99,33 +103,42 @@ impl ShardReaders {
         Ok(Kernel::open(store).pids(pids_of(shard)).build().await?)
     }
 
-    /// The status words of the processes of the last shard, by the node that runs it. Those of a shard
-    /// without a node are left out, which is said.
+    /// The status words of the processes of the last shard, by the node that runs it. If no node does,
+    /// there are none, which is said.
     pub(crate) async fn statuses(&mut self) -> Result<BTreeMap<Pid, String>, Failure> {
-        let mut statuses = BTreeMap::new();
         let Some(ShardStatus { shard, lease, .. }) = self.current.clone() else {
-            return Ok(statuses);
+            return Ok(BTreeMap::new());
         };
-        if lease.is_none() {
-            print_stderr(&format!(
-                "no node has {shard}: its processes wait for one (dormouse nodes)"
-            ));
-            return Ok(statuses);
-        }
-        let cluster = match self.cluster.take() {
-            Some(cluster) => cluster,
-            None => Cluster::connect(self.options.clone()).await?,
-        };
-        let mut after = None;
-        loop {
-            let page = cluster.processes_of(shard, after, ROWS_AT_ONCE).await?;
-            let Some(last) = page.last() else {
-                break;
+        if lease.is_some() {
+            let cluster = match self.cluster.take() {
+                Some(cluster) => cluster,
+                None => Cluster::connect(self.options.clone()).await?,
             };
-            after = Some(last.row.pid);
-            statuses.extend(page.into_iter().map(|info| (info.row.pid, info.status)));
+            // A node that is lost has its leases for a while.
+            let asked = tokio::time::timeout(ANSWER_LIMIT, ask_statuses(&cluster, shard)).await;
+            self.cluster = Some(cluster);
+            if let Ok(statuses) = asked {
+                return Ok(statuses?);
+            }
         }
-        self.cluster = Some(cluster);
-        Ok(statuses)
+        print_stderr(&format!(
+            "no node answers for {shard}: its processes wait for one (dormouse nodes)"
+        ));
+        Ok(BTreeMap::new())
+    }
+}
+
+async fn ask_statuses(
+    cluster: &Cluster,
+    shard: ShardId,
+) -> Result<BTreeMap<Pid, String>, ClusterError> {
+    let (mut statuses, mut after) = (BTreeMap::new(), None);
+    loop {
+        let page = cluster.processes_of(shard, after, ROWS_AT_ONCE).await?;
+        let Some(last) = page.last() else {
+            return Ok(statuses);
+        };
+        after = Some(last.row.pid);
+        statuses.extend(page.into_iter().map(|info| (info.row.pid, info.status)));
     }
 }

@@ -147,6 +147,8 @@ fn goes_on(info: &ProcessInfo, when_asleep: WhenAsleep) -> bool {
         return true;
     }
     match &info.view {
+        // Messages that have arrived wait for the person as well.
+        Some(_) if info.status == ProcessStatus::Asking => false,
         Some(view) => !view.rests,
         // A hibernated process has no view, and rests. One that is held could not be resumed.
         None => !matches!(

@@ -111,3 +111,22 @@ fn a_process_that_cannot_be_loaded_does_not_keep_the_others() {
         "{code}: {err}"
     );
 }
+
+/// The message waits for the person as well, since the turn that would read it has not begun.
+#[test]
+fn a_branch_whose_call_waits_for_a_person_ends_though_it_has_an_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = "[model]\nname = 'm'\nprovider = 'scripted'\nscript = 's.toml'\n\
+         [[tools.command]]\nname = 'publish'\ndescription = 'Publishes.'\nargv = ['echo', 'done']\n\
+         access = 'write'\n";
+    fs::write(folder.path().join("p.toml"), program).unwrap();
+    let script = "[[turn]]\nwhen.round = 0\ncalls = [{ tool = 'publish' }]\n[[turn]]\ntext = 'done'\n";
+    fs::write(folder.path().join("s.toml"), script).unwrap();
+    let flags = "--store s --allow-run=echo";
+    succeeds(folder.path(), &format!("run p.toml --input begin {flags}"));
+    // After the first call of the model: the branch repeats the call of the tool.
+    let line = format!("branch 1@2 --input briefly --effects ask {flags}");
+    let ran = dormouse(folder.path(), &line);
+    assert_eq!(ran.code, 4, "{ran:?}");
+    assert!(ran.err.contains("ran before as"), "{ran:?}");
+}
