@@ -120,7 +120,8 @@ fn a_branch_whose_call_waits_for_a_person_ends_though_it_has_an_input() {
          [[tools.command]]\nname = 'publish'\ndescription = 'Publishes.'\nargv = ['echo', 'done']\n\
          access = 'write'\n";
     fs::write(folder.path().join("p.toml"), program).unwrap();
-    let script = "[[turn]]\nwhen.round = 0\ncalls = [{ tool = 'publish' }]\n[[turn]]\ntext = 'done'\n";
+    let script =
+        "[[turn]]\nwhen.round = 0\ncalls = [{ tool = 'publish' }]\n[[turn]]\ntext = 'done'\n";
     fs::write(folder.path().join("s.toml"), script).unwrap();
     let flags = "--store s --allow-run=echo";
     succeeds(folder.path(), &format!("run p.toml --input begin {flags}"));

@@ -20,7 +20,10 @@ fn the_chapter_does_what_it_says() {
     let (world, _node) = World::with_node();
     let blocks = blocks_of("docs/cluster-commands.md");
     for block in blocks.iter().filter(|block| block.tags[0] == "toml") {
-        world.write(block.file_name().expect("a file says its name"), &block.text);
+        world.write(
+            block.file_name().expect("a file says its name"),
+            &block.text,
+        );
     }
     // What `examples/cluster/up` writes.
     std::fs::create_dir_all(world.folder().join("target/cluster")).unwrap();
@@ -65,5 +68,9 @@ fn the_chapter_does_what_it_says() {
     let greeting = std::fs::read_to_string(world.folder().join("greeting")).unwrap();
     assert_eq!(greeting, "You wrote: Good morning.\n");
     assert!(printed[2].contains("You said yes."), "{}", printed[2]);
-    assert!(printed[5].contains("You wrote: Thank you."), "{}", printed[5]);
+    assert!(
+        printed[5].contains("You wrote: Thank you."),
+        "{}",
+        printed[5]
+    );
 }
