@@ -323,6 +323,12 @@ impl Kernel {
         Events::new(self.context.subscribe(), None)
     }
 
+    /// Why the kernel stopped for good, as [`closed`](Self::closed) says; `None` while it may act.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.context.ownership.close_reason()
+    }
+
     /// Resolves when the kernel stops for good, with the reason: it was shut down, its
     /// [lease](KernelBuilder::lease) is lost, or the store takes no more of its commits. In the last
     /// two cases no process runs any more, calls and commands were ended or are just being ended, and

@@ -12,7 +12,6 @@ use dormouse::{
     StartError, StoreFailure,
 };
 use dormouse_postgres::ShardId;
-use futures_util::FutureExt;
 
 use crate::call::{
     Blob, Call, CallError, ClusterPosition, ClusterProcessInfo, FirstInput, Part, Reply, Signal,
@@ -81,7 +80,7 @@ async fn with_kernel(
     call: impl Future<Output = Result<Reply, CallError>>,
 ) -> Result<Reply, CallError> {
     let result = call.await;
-    match (result, kernel.closed().now_or_never()) {
+    match (result, kernel.close_reason()) {
         (Err(error), Some(reason)) if !matches!(error, CallError::Unknown(_)) => Err(
             CallError::Interrupted(format!("the kernel closed: {reason} ({error})")),
         ),
@@ -375,5 +374,35 @@ impl From<KernelError> for CallError {
             _ => Refusal::Other,
         };
         Self::refused(kind, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse::Kernel;
+    use dormouse::id::Pid;
+    use futures_util::FutureExt;
+
+    use super::with_kernel;
+    use crate::call::CallError;
+    use crate::error::Refusal;
+
+    #[tokio::test]
+    async fn what_fails_while_the_kernel_closes_is_asked_of_the_next_owner() {
+        let kernel = Kernel::builder().build().await.expect("it needs nothing");
+        kernel.clone().shutdown().await.expect("nothing runs");
+        let answered = tokio::spawn(async move {
+            // A task that is run right after the one that woke it has what that has left of the
+            // time of both, which can be nothing: then no future of the runtime is ready.
+            while tokio::task::coop::consume_budget().now_or_never().is_some() {}
+            let held = format!("process {} is held", Pid(1));
+            let failed = async { Err(CallError::refused(Refusal::Held, held)) };
+            with_kernel(&kernel, failed).await
+        });
+        let answer = answered.await.expect("no panic");
+        assert!(
+            matches!(answer, Err(CallError::Interrupted(_))),
+            "{answer:?}"
+        );
     }
 }
