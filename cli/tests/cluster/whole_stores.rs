@@ -58,7 +58,7 @@ fn a_store_goes_in_and_comes_out() {
     let first = pids[0].0;
     let call = pending
         .iter()
-        .find(|call| call["pid"].to_string() == first)
+        .find(|call| call["pid"] == first.parse::<u64>().unwrap())
         .unwrap();
     world.succeeds(&format!("answer {} red", call["call"].as_str().unwrap()));
     assert_eq!(world.succeeds(&format!("wait {first}")), "it is red\n");
