@@ -48,6 +48,8 @@ pub(crate) struct Node {
     /// Held while the database is told that the node lives, or has left: the last word is that it
     /// has.
     heart: tokio::sync::Mutex<()>,
+    /// Held while shares of limits are reported or returned: none is reported after the return.
+    pub(crate) reporting: tokio::sync::Mutex<()>,
     /// Whether all shards that are this node's are open, as far as it knows.
     is_settled: AtomicBool,
 }
@@ -104,6 +106,7 @@ impl Node {
             failures: Failures::default(),
             last_renewal: Mutex::new(Instant::now()),
             heart: tokio::sync::Mutex::default(),
+            reporting: tokio::sync::Mutex::default(),
             is_settled: AtomicBool::new(false),
         }
     }
@@ -389,6 +392,7 @@ impl Node {
             // Some were being opened, or lost.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        let _reporting = self.reporting.lock().await;
         self.return_permits().await;
         let _heart = self.heart.lock().await;
         let (tables, id) = (self.caller.tables.clone(), self.id.clone());

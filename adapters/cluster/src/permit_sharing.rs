@@ -77,12 +77,17 @@ impl Node {
         while self.phase() != Phase::Left {
             let demands = self.permits.demands();
             let reports = self.reports_of(&demands, &mut servers);
+            let reporting = self.reporting.lock().await;
+            if self.phase() == Phase::Left {
+                return;
+            }
             let (begun, lease) = (Instant::now(), self.options.lease);
             sequence += 1;
             let answers = match reports.is_empty() {
                 true => Some(Vec::new()),
                 false => self.send_reports(sequence, reports.clone()).await,
             };
+            drop(reporting);
             match answers {
                 Some(answers) => {
                     until = begun + lease;

@@ -115,7 +115,8 @@ fn retry(options: &ObjectOptions) -> RetryConfig {
             max_backoff: Duration::from_secs(5),
             base: 2.0,
         },
-        max_retries: 20,
+        // The time decides: waits are random, and twenty of them can end long before it.
+        max_retries: usize::MAX,
         retry_timeout: options.retry_for,
     }
 }

@@ -46,8 +46,8 @@ pub(crate) struct Node {
     /// How many seconds the node may be silent before others take its shards.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     lease: Duration,
-    /// Where other nodes reach this one. What travels is not encrypted: other addresses than those of
-    /// this machine are for networks that only nodes and their clients can read.
+    /// Where other nodes reach this one. What travels is not encrypted: other addresses than those
+    /// of this machine are for networks that only nodes and their clients can read.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// The host and port by which others reach the node, if they are not those of --listen.
@@ -84,12 +84,12 @@ struct ModelLimits {
     /// --model-calls. Give all nodes the same number: of different ones the smallest holds.
     #[arg(long, value_name = "N", conflicts_with = "model_calls")]
     shared_model_calls: Option<usize>,
-    /// As --shared-model-calls, for single providers, such as anthropic=20. Those that are not named
-    /// keep the number of --shared-model-calls or --model-calls.
+    /// As --shared-model-calls, for single providers, such as anthropic=20. Those that are not
+    /// named keep the number of --shared-model-calls or --model-calls.
     #[arg(long, value_name = "PROVIDER=N,…", value_delimiter = ',', value_parser = parse_provider_calls)]
     shared_provider_calls: Vec<(String, usize)>,
-    /// The tokens_per_minute of programs hold for the calls of all nodes together, and not for those
-    /// of each node.
+    /// The tokens_per_minute of programs hold for the calls of all nodes together, and not for
+    /// those of each node.
     #[arg(long)]
     shared_tokens: bool,
 }
@@ -148,7 +148,11 @@ pub(super) async fn node(args: Node) -> Result<ExitCode, Failure> {
             .clone()
             .tool_servers(with_logins(McpClient::default()))
     });
-    let cluster = cluster.await?;
+    let cluster = tokio::select! {
+        cluster = cluster => cluster?,
+        _ = terminate.recv() => end_before_joining(),
+        _ = interrupt.recv() => end_before_joining(),
+    };
     tracing::info!(address = cluster.address(), "the node has joined");
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: the node gives up its shards"),
@@ -157,6 +161,13 @@ pub(super) async fn node(args: Node) -> Result<ExitCode, Failure> {
     }
     cluster.drain().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the program of a node that waits for its database, and so has nothing to give up. A return
+/// would wait for the thread that asks the database.
+fn end_before_joining() -> ! {
+    tracing::info!("the node ends before it has joined");
+    std::process::exit(0)
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
