@@ -141,8 +141,8 @@ impl Refuse {
 }
 
 impl AnswerCall {
-    /// What is decided, by the first of these that applies: a value that is JSON and not a valid answer
-    /// may still be one as a text, such as the choice `1`.
+    /// What is decided, by the first of these that applies: a value that is JSON and not a valid
+    /// answer may still be one as a text, such as the choice `1`.
     pub(crate) fn verdicts(&self) -> Vec<Verdict> {
         let text = Value::String(self.value.clone());
         let json: Option<Value> = serde_json::from_str(&self.value).ok();

@@ -139,8 +139,8 @@ impl Command {
         }
     }
 
-    /// What `--store` names, if the command has that flag and it was given. Commands that only clusters
-    /// have are left out.
+    /// What `--store` names, if the command has that flag and it was given. Commands that only
+    /// clusters have are left out.
     pub(crate) fn store(&self) -> Option<&Path> {
         Some(match self {
             Self::Run(Run { store, .. })
@@ -221,8 +221,8 @@ pub(crate) struct Store {
     pub(crate) key: Key,
 }
 
-/// The amounts that calls of models use. At least one of the group `amounts` has to be named, which a
-/// command may extend by further amounts.
+/// The amounts that calls of models use. At least one of the group `amounts` has to be named, which
+/// a command may extend by further amounts.
 #[derive(Debug, Args)]
 #[group(id = "amounts", required = true, multiple = true)]
 pub(crate) struct ModelAmounts {

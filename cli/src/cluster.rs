@@ -1,13 +1,14 @@
 //! Clusters: nodes, and the commands whose store is a database that nodes share.
 //!
-//! Only builds with the feature `cluster` have this module. A command on a cluster runs no process: it
-//! asks the nodes, or reads the database.
+//! Only builds with the feature `cluster` have this module. A command on a cluster runs no process:
+//! it asks the nodes, or reads the database.
 
 mod commands;
 mod database;
 mod events;
 mod failure;
 mod follow;
+mod garbage;
 mod labels;
 mod moves;
 mod node;
@@ -86,6 +87,7 @@ pub(crate) async fn execute_on_cluster(command: Command) -> Result<ExitCode, Fai
         Command::Checkpoint(checkpoint) => commands::checkpoint(checkpoint).await,
         Command::Branch(branch) => commands::branch(branch).await,
         Command::Import(import) => commands::import(import).await,
+        Command::Gc(args) => garbage::gc(args).await,
         command => match refusal(&command) {
             Some(why) => Err(Failure::Usage(why.to_owned())),
             // It only shows something.
@@ -110,10 +112,6 @@ fn refusal(command: &Command) -> Option<&'static str> {
         }
         Command::Mcp(_) => {
             "the server runs in this program, and not on a cluster: leave --store out, or name a folder"
-        }
-        Command::Gc(_) => {
-            "nothing of a cluster is collected by this command: its records are rows of the database, and \
-             objects that no record names are deleted by a program of yours (Database::collect_objects)"
         }
         Command::Fsck(_) => {
             "a cluster is checked where it is read, record by record: dormouse ps says what cannot be read. \

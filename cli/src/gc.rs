@@ -58,9 +58,9 @@ pub(crate) struct Gc {
     /// one snapshot before it.
     #[arg(long)]
     pub(crate) shorten: bool,
-    /// Sweep the segments of the log that are live to at most this percentage.
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub(crate) live_percent: u8,
+    /// Sweep the segments of the log that are live to at most this percentage. 50 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) live_percent: Option<u8>,
     /// Delete contents even if journals that may refer to them cannot be read, and processes even
     /// if checkpoints that may need them cannot be read.
     #[arg(long)]
@@ -68,6 +68,23 @@ pub(crate) struct Gc {
 }
 
 impl Gc {
+    /// Whether something is deleted, or only counted.
+    pub(crate) fn mode(&self) -> SweepMode {
+        if self.dry_run {
+            SweepMode::Count
+        } else {
+            SweepMode::Free
+        }
+    }
+
+    fn sweep_limits(&self) -> SweepLimits {
+        let mut limits = SweepLimits::default();
+        if let Some(percent) = self.live_percent {
+            limits.live_percent = percent;
+        }
+        limits
+    }
+
     fn unreadable_policy(&self) -> UnreadablePolicy {
         if self.despite_damage {
             UnreadablePolicy::Discard
@@ -85,25 +102,12 @@ const MAX_ADVISED_LIVE_PERCENT: u8 = 90;
 /// segment that was to be freed shows it.
 pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     require_store(&args.store.folder)?;
-    let has_a_rule =
-        args.keep_checkpoints.is_some() || args.older_than.is_some() || args.drop_ended.is_some();
-    if !args.pin.is_empty() && !has_a_rule {
-        return Err(Failure::Usage(
-            "--pin keeps checkpoints that another rule would delete, and there is no other rule: \
-             add --keep-checkpoints N, --older-than AGE or --drop-ended AGE. Without them all \
-             checkpoints are kept"
-                .to_owned(),
-        ));
-    }
+    check_rules(&args)?;
     let options = store_options(&args.store.key)?;
-    let (unreadable, live_percent) = (args.unreadable_policy(), args.live_percent);
+    let (unreadable, limits) = (args.unreadable_policy(), args.sweep_limits());
     let mut stop = StopSignals::listen()?;
     let is_stopped = Arc::new(AtomicBool::new(false));
-    let mode = if args.dry_run {
-        SweepMode::Count
-    } else {
-        SweepMode::Free
-    };
+    let mode = args.mode();
     let mut collecting = tokio::task::spawn_blocking({
         let is_stopped = is_stopped.clone();
         move || collect_garbage(&args, options, mode, &is_stopped)
@@ -128,7 +132,7 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
         lost,
         is_loss_new,
     } = collected.map_err(KernelError::from)?;
-    print_report(&report, &lost, mode, unreadable, live_percent)?;
+    print_report(&report, &lost, mode, unreadable, limits.live_percent)?;
     print_losses(&mut terminal::stdout(), &lost, false)?;
     // Acknowledged damage is printed, but does not change the exit code.
     if is_loss_new {
@@ -138,6 +142,21 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
         SweepOutcome::Done => ExitCode::SUCCESS,
         SweepOutcome::Interrupted => ExitCode::from(stop_code),
     })
+}
+
+/// Refuses rules that select nothing.
+pub(crate) fn check_rules(args: &Gc) -> Result<(), Failure> {
+    let has_a_rule =
+        args.keep_checkpoints.is_some() || args.older_than.is_some() || args.drop_ended.is_some();
+    if args.pin.is_empty() || has_a_rule {
+        return Ok(());
+    }
+    Err(Failure::Usage(
+        "--pin keeps checkpoints that another rule would delete, and there is no other rule: \
+         add --keep-checkpoints N, --older-than AGE or --drop-ended AGE. Without them all \
+         checkpoints are kept"
+            .to_owned(),
+    ))
 }
 
 /// What a collection found.
@@ -166,10 +185,7 @@ fn collect_garbage(
         in_use: &InUse::default(),
         unreadable: args.unreadable_policy(),
         mode,
-        limits: SweepLimits {
-            live_percent: args.live_percent,
-            ..SweepLimits::default()
-        },
+        limits: args.sweep_limits(),
         now_ms: now_ms(),
         on_deleted: &mut |_| {},
         watch: &mut |_| {
@@ -223,7 +239,7 @@ fn open(
 }
 
 /// The retention rules that the flags ask for. Without flags everything is kept.
-fn retention(args: &Gc) -> Retention {
+pub(crate) fn retention(args: &Gc) -> Retention {
     let checkpoints = CheckpointRules {
         last: args.keep_checkpoints,
         younger_ms: args.older_than,
@@ -267,17 +283,16 @@ fn print_report(
         swept,
         ..
     } = report;
-    let (deleted, freed) = match mode {
-        SweepMode::Count => ("would delete", "would free"),
-        SweepMode::Free => ("deleted", "freed"),
-    };
+    let freed = freed(mode);
     let mut out = terminal::stdout();
-    writeln!(
-        out,
-        "{deleted}  {} checkpoints, {} processes, the older history of {} processes",
-        deletions.checkpoints.len(),
-        deletions.processes.len(),
-        deletions.histories.len()
+    print_deletions(
+        &mut out,
+        mode,
+        [
+            deletions.checkpoints.len() as u64,
+            deletions.processes.len() as u64,
+            deletions.histories.len() as u64,
+        ],
     )?;
     if swept.outcome == SweepOutcome::Interrupted {
         let so_far = match mode {
@@ -332,6 +347,31 @@ fn print_report(
         writeln!(out, "{}", unreadable_text(policy))?;
     }
     Ok(())
+}
+
+/// Prints how many checkpoints, processes and histories are deleted.
+pub(crate) fn print_deletions(
+    out: &mut impl Write,
+    mode: SweepMode,
+    [checkpoints, processes, histories]: [u64; 3],
+) -> std::io::Result<()> {
+    let deleted = match mode {
+        SweepMode::Count => "would delete",
+        SweepMode::Free => "deleted",
+    };
+    writeln!(
+        out,
+        "{deleted}  {checkpoints} checkpoints, {processes} processes, the older history of \
+         {histories} processes"
+    )
+}
+
+/// The word before what is freed.
+pub(crate) fn freed(mode: SweepMode) -> &'static str {
+    match mode {
+        SweepMode::Count => "would free",
+        SweepMode::Free => "freed",
+    }
 }
 
 /// What a collection does because records cannot be read.

@@ -1,5 +1,5 @@
-//! `dormouse label`: sets, removes and lists the budgets of labels, which all trees of a store with a
-//! label share.
+//! `dormouse label`: sets, removes and lists the budgets of labels, which all trees of a store with
+//! a label share.
 
 use std::io::Write;
 use std::path::Path;
@@ -29,8 +29,8 @@ pub(crate) struct LabelArgs {
 /// What is done with the budgets.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabelAction {
-    /// Set what all trees with a label may use together, each day or month. Other limits for the same
-    /// period keep what was counted; another period or zone begins at zero.
+    /// Set what all trees with a label may use together, each day or month. Other limits for the
+    /// same period keep what was counted; another period or zone begins at zero.
     Set(SetBudget),
     /// Remove the budget of a label, and what was counted.
     Remove(RemoveBudget),

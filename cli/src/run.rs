@@ -28,12 +28,12 @@ pub(crate) struct Run {
     pub(crate) program: PathBuf,
     #[command(flatten)]
     pub(crate) input: Input,
-    /// A label of the run, such as user=anna; may be given several times. All trees of the store with
-    /// a label share its budget (dormouse label).
+    /// A label of the run, such as user=anna; may be given several times. All trees of the store
+    /// with a label share its budget (dormouse label).
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) label: Vec<Label>,
-    /// Keep the run in this folder, so that it survives a crash and can be resumed; or start it in a
-    /// cluster: postgres://USER@HOST/DATABASE.
+    /// Keep the run in this folder, so that it survives a crash and can be resumed; or start it in
+    /// a cluster: postgres://USER@HOST/DATABASE.
     #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<PathBuf>,
     #[command(flatten)]
@@ -115,8 +115,8 @@ pub(crate) fn no_input_message(program: &str) -> String {
 /// read from.
 ///
 /// # Errors
-/// [`Failure::Usage`] if there are parts, and nothing in them but white space: a model could not say
-/// what is wanted of it.
+/// [`Failure::Usage`] if there are parts, and nothing in them but white space: a model could not
+/// say what is wanted of it.
 pub(crate) fn input_parts(input: Input) -> Result<Option<UserInput>, Failure> {
     let mut parts = Vec::new();
     if let Some(text) = input.input {

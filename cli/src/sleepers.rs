@@ -1,5 +1,5 @@
-//! The root processes of a run whose trees only waited for their next alarms when it began: `resume`
-//! finds them.
+//! The root processes of a run whose trees only waited for their next alarms when it began:
+//! `resume` finds them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,6 +11,7 @@ use dormouse::schedule::{format_duration, format_time};
 use dormouse::{Kernel, KernelError, ProcessError, ProcessInfo, ProcessStatus};
 use futures_util::FutureExt;
 use serde_json::json;
+use tokio::task::unconstrained;
 
 use crate::failure::Failure;
 use crate::run_to_end::{RestingTree, RootOutcome, WhenAsleep, waking_alarm_ms};
@@ -83,8 +84,9 @@ impl Sleepers {
     }
 }
 
-/// With `--wait`, returns when each of these roots has come to an outcome: no alarm can wake its tree
-/// any more, and nothing goes on in it. Otherwise returns at once, with the time of the next alarm.
+/// With `--wait`, returns when each of these roots has come to an outcome: no alarm can wake its
+/// tree any more, and nothing goes on in it. Otherwise returns at once, with the time of the next
+/// alarm.
 pub(crate) async fn wait_for_sleepers(
     kernel: &Kernel,
     roots: &[Pid],
@@ -146,8 +148,8 @@ pub(crate) async fn wait_for_sleepers(
 }
 
 /// When the next alarm of these trees is due. `root_of` has their roots, and gets all processes
-/// below them; alarms of other trees, which may be held, fire in another run. `processes` are in the
-/// order of their pids, so that parents come before their children.
+/// below them; alarms of other trees, which may be held, fire in another run. `processes` are in
+/// the order of their pids, so that parents come before their children.
 fn next_alarm_of(root_of: &mut BTreeMap<Pid, Pid>, processes: &[ProcessInfo]) -> Option<u64> {
     let mut next_alarm_ms = None;
     for info in processes {
@@ -221,8 +223,10 @@ async fn outcome_at_rest(
 
 /// Why a process is held.
 async fn why_held(kernel: &Kernel, pid: Pid) -> Result<String, Failure> {
-    // One that this run could not load has its reason already.
-    match kernel.process(pid).await?.wait().now_or_never() {
+    // One that this run could not load has its reason already. A task that has used up its time
+    // is told that nothing is ready, so that time does not count here.
+    let process = kernel.process(pid).await?;
+    match unconstrained(process.wait()).now_or_never() {
         Some(Err(KernelError::Process(ProcessError::Held { reason, .. }))) => {
             Ok(reason.to_string())
         }

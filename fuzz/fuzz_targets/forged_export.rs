@@ -4,10 +4,10 @@
 #![no_main]
 
 use arbitrary::Unstructured;
+use dormouse_content::Content;
 use dormouse_fuzz::forge::export::{self, Record};
 use dormouse_fuzz::forging::{EXPORT, facts, forgeries, member, recover, within_bounds};
-use dormouse_content::Content;
-use dormouse_kernel::export::{Checker, ExportError, Keep, Manifest, ExportVisitor};
+use dormouse_kernel::export::{Checker, ExportError, ExportVisitor, Keep, Manifest};
 use dormouse_kernel::process::{StartMode, summary_line};
 use dormouse_proto::export::Facts;
 use dormouse_proto::id::{CommitNumber, FactNumber};
@@ -75,7 +75,8 @@ struct Reader;
 impl ExportVisitor for Reader {
     fn facts(&mut self, facts: Facts) {
         for fact in &facts.facts {
-            let _ = codec::decode::<Fact<ContentRef>>(fact).map(|fact| (fact.name(), summary_line(&fact)));
+            let _ = codec::decode::<Fact<ContentRef>>(fact)
+                .map(|fact| (fact.name(), summary_line(&fact)));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
-use dormouse_actors::ports::{BlobReader, Batch, WriteOp, Store};
+use dormouse_actors::ports::{Batch, BlobReader, Store, WriteOp};
 use dormouse_fuzz::forge::export;
 use dormouse_fuzz::forge::store::Forged;
 use dormouse_fuzz::forging::{EXPORT, facts, forgeries, member, named, recover, within_bounds};

@@ -5,8 +5,8 @@
 
 use dormouse_fuzz::answer::{elements, parse, parse_xml, text};
 use dormouse_proto::descriptor::view::{
-    self, ContentSummary, Encoding, Excerpt, Found, Omitted, Part, Previewed, QueryKind, Shown, ShownPart, Tail,
-    Written,
+    self, ContentSummary, Encoding, Excerpt, Found, Omitted, Part, Previewed, QueryKind, Shown,
+    ShownPart, Tail, Written,
 };
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;

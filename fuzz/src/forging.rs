@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
-use dormouse_content::{BlobReader, Content, BlobStore, Unreadable};
-use dormouse_kernel::process::{State, HostContext, evolve, summary_line};
+use dormouse_content::{BlobReader, BlobStore, Content, Unreadable};
+use dormouse_kernel::process::{HostContext, State, evolve, summary_line};
 use dormouse_kernel::program::Bundle;
 use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::budget::{Budget, Change as BudgetChange};
@@ -265,7 +265,8 @@ pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts:
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
         dormouse_kernel::program::compile_bundle(&bundle, &tools)
             .ok()?
-            .program.by_key(&image.program)
+            .program
+            .by_key(&image.program)
     }) else {
         return;
     };
@@ -273,7 +274,8 @@ pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts:
     let Ok(image) = image.try_map(&mut held) else {
         return;
     };
-    let Ok(mut state) = State::from_image(pid, program, Arc::new(HostContext::new(&TOOL_SET)), image)
+    let Ok(mut state) =
+        State::from_image(pid, program, Arc::new(HostContext::new(&TOOL_SET)), image)
     else {
         return;
     };

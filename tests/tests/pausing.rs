@@ -1,5 +1,5 @@
-//! Limits that ask, in whole kernels: a tree that is paused goes on where it was, over restarts, and
-//! nothing of it begins before.
+//! Limits that ask, in whole kernels: a tree that is paused goes on where it was, over restarts,
+//! and nothing of it begins before.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -41,8 +41,8 @@ use dormouse_kernel::syscall;
 const EVENT_CAPACITY: usize = 8192;
 
 /// The configuration of a kernel. Without a store, the kernel forgets everything when it ends.
-/// Without a host, it accesses no file and runs no command. Clones share models, tools and host; a store
-/// and tool servers are one kernel's own.
+/// Without a host, it accesses no file and runs no command. Clones share models, tools and host; a
+/// store and tool servers are one kernel's own.
 #[derive(Clone)]
 #[must_use = "a kernel runs when it is built"]
 pub struct KernelBuilder {
@@ -189,10 +189,10 @@ impl KernelBuilder {
     }
 
     /// The number of concurrent model calls at each provider, and at each server and with each key
-    /// that programs name instead (`base_url`, `api_key_env`); the default is 16. Waiting calls are served by the priority of
-    /// their process ([`Start::priority`](super::Start::priority)); within a priority, trees take
-    /// turns. A call that backs off holds no permit. If a provider names a delay, no call to it
-    /// begins earlier.
+    /// that programs name instead (`base_url`, `api_key_env`); the default is 16. Waiting calls are
+    /// served by the priority of their process ([`Start::priority`](super::Start::priority));
+    /// within a priority, trees take turns. A call that backs off holds no permit. If a provider
+    /// names a delay, no call to it begins earlier.
     pub fn model_calls(mut self, max_concurrent: usize) -> Self {
         self.model_calls.default = max_concurrent.max(1);
         self
@@ -207,36 +207,37 @@ impl KernelBuilder {
         self
     }
 
-    /// Other kernels, whose processes can be written to by their pids, if the [reach](Self::reach) is
-    /// [`Reach::Everyone`] or the process is answered. Each message is delivered once
-    /// ([`Kernel::deliver`](super::Kernel::deliver)). Names, lists and signals are those of one kernel.
+    /// Other kernels, whose processes can be written to by their pids, if the [reach](Self::reach)
+    /// is [`Reach::Everyone`] or the process is answered. Each message is delivered once
+    /// ([`Kernel::deliver`](super::Kernel::deliver)). Names, lists and signals are those of one
+    /// kernel.
     pub fn peers(mut self, peers: impl Peers) -> Self {
         self.peers = Some(Arc::new(peers));
         self
     }
 
     /// Slices of the budgets of labels, for a kernel that shares these budgets with others
-    /// ([`Kernel::set_label_budget`](super::Kernel::set_label_budget)): its trees begin nothing for a
-    /// label whose slice they have used up.
+    /// ([`Kernel::set_label_budget`](super::Kernel::set_label_budget)): its trees begin nothing for
+    /// a label whose slice they have used up.
     pub fn label_slices(mut self, slices: impl LabelSlices) -> Self {
         self.label_slices = Some(Arc::new(slices));
         self
     }
 
-    /// The lease on the store, for a kernel that another one may replace: before each effect and each
-    /// commit, and twice a second, the kernel looks whether the lease is held. When it is lost, the
-    /// kernel closes at once ([`Kernel::closed`](super::Kernel::closed)): calls are cancelled and
-    /// commands ended, nothing begins and nothing is committed any more. A kernel without a lease
-    /// closes when the store refuses a commit because of a newer owner.
+    /// The lease on the store, for a kernel that another one may replace: before each effect and
+    /// each commit, and twice a second, the kernel looks whether the lease is held. When it is
+    /// lost, the kernel closes at once ([`Kernel::closed`](super::Kernel::closed)): calls are
+    /// cancelled and commands ended, nothing begins and nothing is committed any more. A kernel
+    /// without a lease closes when the store refuses a commit because of a newer owner.
     pub fn lease(mut self, lease: impl Lease) -> Self {
         self.lease = Some(Arc::new(lease));
         self
     }
 
     /// Permits for model calls that this kernel shares with others of the same program, in place of
-    /// those of [`model_calls`](Self::model_calls) and [`provider_calls`](Self::provider_calls). The
-    /// trees of all these kernels take turns, so the kernels have different [pids](Self::pids). They
-    /// run on one tokio runtime.
+    /// those of [`model_calls`](Self::model_calls) and [`provider_calls`](Self::provider_calls).
+    /// The trees of all these kernels take turns, so the kernels have different [pids](Self::pids).
+    /// They run on one tokio runtime.
     pub fn model_permits(mut self, permits: Arc<ModelPermits>) -> Self {
         self.shared_permits = Some(permits);
         self

@@ -37,8 +37,8 @@ use crate::supervisor::{
 /// The number of rows of the process table that one message reads.
 const LISTED_AT_ONCE: usize = 4096;
 
-/// How long a drain waits before it looks again whether processes have come to rest. It doubles each
-/// time.
+/// How long a drain waits before it looks again whether processes have come to rest. It doubles
+/// each time.
 const FIRST_DRAIN_PAUSE: Duration = Duration::from_millis(5);
 const MAX_DRAIN_PAUSE: Duration = Duration::from_millis(250);
 
@@ -166,8 +166,8 @@ impl Kernel {
         }
     }
 
-    /// A page of the process table: up to `limit` rows with pids after `after`, sorted by pid. The last
-    /// page has fewer than `limit`.
+    /// A page of the process table: up to `limit` rows with pids after `after`, sorted by pid. The
+    /// last page has fewer than `limit`.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -243,10 +243,10 @@ impl Kernel {
     }
 
     /// Runs every process that has not ended, and returns their handles, sorted by pid. Those that
-    /// only wait for an alarm or a person [are not loaded](Self::resume_lazily) and are left out. So
-    /// are the speculative branches of a race that ended with its kernel: nobody judges them any more,
-    /// they stay held, and [`resume`](Self::resume) runs one that you name. Costs a read of the journal
-    /// of each held branch.
+    /// only wait for an alarm or a person [are not loaded](Self::resume_lazily) and are left out.
+    /// So are the speculative branches of a race that ended with its kernel: nobody judges them any
+    /// more, they stay held, and [`resume`](Self::resume) runs one that you name. Costs a read of
+    /// the journal of each held branch.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -330,22 +330,23 @@ impl Kernel {
     }
 
     /// Resolves when the kernel stops for good, with the reason: it was shut down, its
-    /// [lease](KernelBuilder::lease) is lost, or the store takes no more of its commits. In the last
-    /// two cases no process runs any more, calls and commands were ended or are just being ended, and
-    /// the table can still be read; what remains is to [shut down](Self::shutdown). Each future
-    /// resolves, however many there are.
+    /// [lease](KernelBuilder::lease) is lost, or the store takes no more of its commits. In the
+    /// last two cases no process runs any more, calls and commands were ended or are just being
+    /// ended, and the table can still be read; what remains is to [shut down](Self::shutdown). Each
+    /// future resolves, however many there are.
     pub fn closed(&self) -> impl Future<Output = CloseReason> + Send + use<> {
         self.context.ownership.closed()
     }
 
-    /// Lets the work that is in flight come to its end, then [shuts down](Self::shutdown): for a kernel
-    /// whose store is to be opened elsewhere. From the beginning, no turn, no model call and no tool
-    /// begins; what runs may go on until the deadline, and its results are kept. Processes hibernate as
-    /// soon as they rest, also in the middle of a turn, and go on where the store is opened again. Calls
-    /// that only wait for messages or a time are not waited for. Inputs are still accepted, and wait.
+    /// Lets the work that is in flight come to its end, then [shuts down](Self::shutdown): for a
+    /// kernel whose store is to be opened elsewhere. From the beginning, no turn, no model call and
+    /// no tool begins; what runs may go on until the deadline, and its results are kept. Processes
+    /// hibernate as soon as they rest, also in the middle of a turn, and go on where the store is
+    /// opened again. Calls that only wait for messages or a time are not waited for. Inputs are
+    /// still accepted, and wait.
     ///
-    /// Returns how many processes were still at work at the deadline: their calls were cut off, as by a
-    /// shutdown. A kernel without a store is shut down at once.
+    /// Returns how many processes were still at work at the deadline: their calls were cut off, as
+    /// by a shutdown. A kernel without a store is shut down at once.
     ///
     /// # Errors
     /// As [`shutdown`](Self::shutdown); [`KernelError::Closed`] if the kernel was shut down before.

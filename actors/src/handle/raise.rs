@@ -1,9 +1,9 @@
 //! Raises of limits: a process that is paused at a limit goes on.
 //!
 //! A raise changes limits, and loads nothing that is held: neither the process nor its parent. Each
-//! of the two decides by itself: in its journal where it is held, and otherwise as an input. So what
-//! goes on after a raise is what is loaded or hibernates, and the rest does when it is resumed. A root
-//! that has ended and reached a limit is opened again by a raise, and held.
+//! of the two decides by itself: in its journal where it is held, and otherwise as an input. So
+//! what goes on after a raise is what is loaded or hibernates, and the rest does when it is
+//! resumed. A root that has ended and reached a limit is opened again by a raise, and held.
 
 use dormouse_kernel::process::{self, HostRequest, Input, State};
 use dormouse_proto::budget::{Budget, Paused};
@@ -23,13 +23,13 @@ impl Process {
     /// once no limit is reached any more, and so do the processes below it. Returns the limit that
     /// the process is still paused at.
     ///
-    /// The limits of a child are a share of its parent's budget, and are raised from what the parent
-    /// has left. The raise is durable when this returns. A raise loads nothing that is held: such a
-    /// process stays held, and goes on when it is [resumed](Kernel::resume).
+    /// The limits of a child are a share of its parent's budget, and are raised from what the
+    /// parent has left. The raise is durable when this returns. A raise loads nothing that is held:
+    /// such a process stays held, and goes on when it is [resumed](Kernel::resume).
     ///
     /// A root that has ended and reached a limit is opened again: its next turn begins with the
-    /// message that the limit was raised, once it is resumed. An ended child got its share back to its parent: a
-    /// message opens it with a new one.
+    /// message that the limit was raised, once it is resumed. An ended child got its share back to
+    /// its parent: a message opens it with a new one.
     ///
     /// # Errors
     /// [`ProcessError::NotRaised`] if the process has no limit of an amount, its parent has too

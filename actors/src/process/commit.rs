@@ -1,5 +1,5 @@
-//! The commits of a process: appends the facts of a decision, and does what waits for them once they
-//! are durable.
+//! The commits of a process: appends the facts of a decision, and does what waits for them once
+//! they are durable.
 //!
 //! Commits are finished in the order of their facts, so that effects keep their order.
 

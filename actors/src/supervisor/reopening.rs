@@ -6,7 +6,8 @@
 //! decides, and commits its own facts and those of the child at once (REOPEN-1). Until the result
 //! is known, further messages for the process wait.
 //!
-//! A raise of the limit that an ended root has reached opens it in the same way, and leaves it held.
+//! A raise of the limit that an ended root has reached opens it in the same way, and leaves it
+//! held.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 //! them. It is designed for a million rows; see `entry.rs` for the size of a row.
 //!
 //! A process is in one of six run states ([`RunState`]). It has an actor while it is `Running` or
-//! `Hibernating`, and counts as loaded while it is `Loading` or `Running`. Inputs go to the actor of
-//! a `Running` process, wait in the table in any other state, and are refused once it has `Ended`.
+//! `Hibernating`, and counts as loaded while it is `Loading` or `Running`. Inputs go to the actor
+//! of a `Running` process, wait in the table in any other state, and are refused once it has
+//! `Ended`.
 
 mod ancestry;
 mod ends;
@@ -42,8 +43,8 @@ pub(crate) struct ProcessTable {
     /// Processes whose actors were asked to stop and have not stopped yet, and whether to load the
     /// process afterwards.
     stopping: BTreeMap<Pid, bool>,
-    /// The children, by their parents and their slots ([`child_slot`]). They are found by these when
-    /// a parent that was restarted repeats the call that created them.
+    /// The children, by their parents and their slots ([`child_slot`]). They are found by these
+    /// when a parent that was restarted repeats the call that created them.
     children: BTreeMap<(Pid, CallId, u32), Pid>,
     /// Living and pending processes, by the names that the host gave them.
     names: BTreeMap<Arc<str>, Pid>,

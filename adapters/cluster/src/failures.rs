@@ -1,8 +1,8 @@
 //! Shards that fail at this node, and how long each is left alone before it is opened again.
 //!
 //! What made a shard fail may do so each time: a full disk, an object store that is away, a commit
-//! that the database never takes. Its processes go on each time it is opened, and fail again. So the
-//! waits double, up to a minute, until the shard stays open for two.
+//! that the database never takes. Its processes go on each time it is opened, and fail again. So
+//! the waits double, up to a minute, until the shard stays open for two.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

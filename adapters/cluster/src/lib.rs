@@ -43,7 +43,7 @@
 //! | input | made again, once: the table of requests names a commit before the input, and the journal shows whether it followed. If others were begun at about the same time, and the journal does not have all of them, the error says that the outcome is unknown |
 //! | wait, events, listing | asked again at the new owner; events may be missing, which an event says |
 //! | stop, continue, kill | made again: a second one changes nothing |
-//! | interrupt, checkpoint, branch | the error says that the outcome is unknown |
+//! | interrupt, checkpoint, branch, raise, verdict | the error says that the outcome is unknown |
 //! | move of a tree | the next owner of its shard goes on with it; the tree runs in one shard only |
 //! | message between processes | sent until it is answered, and kept once |
 //!

@@ -164,8 +164,8 @@ impl ClusterProcess {
         }
     }
 
-    /// The rows of the process and of all processes below it, the process first. Costs a pass over the
-    /// process table of the shard.
+    /// The rows of the process and of all processes below it, the process first. Costs a pass over
+    /// the process table of the shard.
     ///
     /// # Errors
     /// [`ClusterError::Refused`] if there is no such process; [`ClusterError::NoOwner`].
@@ -176,8 +176,8 @@ impl ClusterProcess {
         }
     }
 
-    /// Raises limits of the process by amounts; one that is paused at a limit goes on. Returns the limit
-    /// that it is still paused at.
+    /// Raises limits of the process by amounts; one that is paused at a limit goes on. Returns the
+    /// limit that it is still paused at.
     ///
     /// # Errors
     /// [`ClusterError::Refused`] if the limits cannot be raised, [`ClusterError::NoOwner`];
@@ -193,7 +193,8 @@ impl ClusterProcess {
     ///
     /// # Errors
     /// [`ClusterError::Refused`] if no such call waits, or the verdict does not apply to it;
-    /// [`ClusterError::NoOwner`]; [`ClusterError::OutcomeUnknown`] if a node was lost in the middle.
+    /// [`ClusterError::NoOwner`]; [`ClusterError::OutcomeUnknown`] if a node was lost in the
+    /// middle.
     pub async fn decide(&self, call: CallId, verdict: Verdict) -> Result<(), ClusterError> {
         let pid = self.pid;
         let call = Call::Verdict { pid, call, verdict };

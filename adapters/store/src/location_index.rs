@@ -135,8 +135,8 @@ impl LocationIndex {
         }
     }
 
-    /// The position up to which the log is indexed; `None` if the index is new, has another version,
-    /// or belongs to another store.
+    /// The position up to which the log is indexed; `None` if the index is new, has another
+    /// version, or belongs to another store.
     ///
     /// # Errors
     /// [`IndexFault`].
@@ -339,8 +339,8 @@ impl LocationIndex {
 
 impl IndexPosition {
     /// Versions of the index and of the codec of records (2), position (60), digest (32), lengths
-    /// (32), the lost range's start, end and last commit (32, if there is one), and the keyed hash of
-    /// all that (32).
+    /// (32), the lost range's start, end and last commit (32, if there is one), and the keyed hash
+    /// of all that (32).
     fn to_bytes(self, key: &StoreKey) -> Vec<u8> {
         let mut bytes = vec![VERSION, codec::VERSION];
         bytes.extend(self.position.to_bytes());

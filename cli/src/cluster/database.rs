@@ -16,8 +16,8 @@ pub(super) const LARGE_BYTES: usize = 64 << 10;
 /// The database of a cluster.
 #[derive(Debug, Args)]
 pub(crate) struct DatabaseUrl {
-    /// The database of the cluster: postgres://USER@HOST/DATABASE, with ?schema=NAME if the tables are
-    /// not in the schema `dormouse`. The password is that of the file which
+    /// The database of the cluster: postgres://USER@HOST/DATABASE, with ?schema=NAME if the tables
+    /// are not in the schema `dormouse`. The password is that of the file which
     /// DORMOUSE_DATABASE_PASSWORD_FILE names, of PGPASSWORD, or of ~/.pgpass.
     #[arg(long = "store", value_name = "URL")]
     pub(super) url: PathBuf,

@@ -73,8 +73,8 @@ async fn show_progress(mut events: impl Stream<Item = (Pid, ClusterEvent)> + Unp
     }
 }
 
-/// The event as a kernel tells it; `None` for facts, of which others see the name only, and for events
-/// that others see without what a kernel says of them.
+/// The event as a kernel tells it; `None` for facts, of which others see the name only, and for
+/// events that others see without what a kernel says of them.
 fn kernel_event(pid: Pid, event: ClusterEvent) -> Option<Event> {
     Some(match event {
         ClusterEvent::Text(text) => Event::Text { pid, text },

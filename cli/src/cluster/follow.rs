@@ -1,5 +1,6 @@
-//! Follows processes of a cluster until each has ended or can do nothing more by itself, then prints the
-//! results: the last part of every command after which processes run. The processes do not depend on it.
+//! Follows processes of a cluster until each has ended or can do nothing more by itself, then
+//! prints the results: the last part of every command after which processes run. The processes do
+//! not depend on it.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -79,8 +80,8 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Waits until each process has an outcome, and prints what happens and the results. A signal ends
-    /// the wait, and nothing else.
+    /// Waits until each process has an outcome, and prints what happens and the results. A signal
+    /// ends the wait, and nothing else.
     pub(super) async fn follow(self, roots: Vec<ClusterProcess>) -> Result<ExitCode, Failure> {
         if self.is_detached {
             return super::print_pids(&roots);
@@ -138,8 +139,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Waits until nothing goes on in a tree. An input may be on its way from one process to another: so
-    /// nothing may have happened since the look before either.
+    /// Waits until nothing goes on in a tree. An input may be on its way from one process to
+    /// another: so nothing may have happened since the look before either.
     async fn outcome_at_rest(&self, root: &ClusterProcess) -> Result<RootOutcome, Failure> {
         let mut before = None;
         loop {

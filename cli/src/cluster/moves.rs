@@ -17,7 +17,8 @@ pub(crate) struct MoveTree {
     /// The root of the tree. Given again after a move, it names the tree where that went.
     #[arg(value_name = "TREE")]
     root: u64,
-    /// The number of the shard. The shard of a process is its pid divided by 2^40, without the rest.
+    /// The number of the shard. The shard of a process is its pid divided by 2^40, without the
+    /// rest.
     #[arg(value_name = "SHARD")]
     shard: u32,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! Read-only kernels on the shards of a cluster. They read the database as of one moment and need no
-//! node; only what processes do at present is asked of the nodes.
+//! Read-only kernels on the shards of a cluster. They read the database as of one moment and need
+//! no node; only what processes do at present is asked of the nodes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -103,8 +103,8 @@ impl ShardReaders {
         Ok(Kernel::open(store).pids(pids_of(shard)).build().await?)
     }
 
-    /// The status words of the processes of the last shard, by the node that runs it. If no node does,
-    /// there are none, which is said.
+    /// The status words of the processes of the last shard, by the node that runs it. If no node
+    /// does, there are none, which is said.
     pub(crate) async fn statuses(&mut self) -> Result<BTreeMap<Pid, String>, Failure> {
         let Some(ShardStatus { shard, lease, .. }) = self.current.clone() else {
             return Ok(BTreeMap::new());

@@ -1,5 +1,5 @@
-//! `dormouse import-store` and `dormouse export-store`: all trees of a store into a cluster, and all trees
-//! of a cluster into a store.
+//! `dormouse import-store` and `dormouse export-store`: all trees of a store into a cluster, and
+//! all trees of a cluster into a store.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,8 +19,8 @@ pub(crate) struct ImportStore {
     /// The folder of the store. Nothing else may have it open.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// The name of this import. Given again with the same name, the command goes on where it was, and
-    /// brings no tree twice: a store of its own needs a name of its own.
+    /// The name of this import. Given again with the same name, the command goes on where it was,
+    /// and brings no tree twice: a store of its own needs a name of its own.
     #[arg(long, value_name = "NAME")]
     name: String,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! What waits for a person in a tree: calls to approve or answer, and processes that are paused at a
-//! limit; or else the label that holds the tree up.
+//! What waits for a person in a tree: calls to approve or answer, and processes that are paused at
+//! a limit; or else the label that holds the tree up.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

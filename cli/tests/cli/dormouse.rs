@@ -1,29 +1,9 @@
 //! Starts the program `dormouse`, and returns what it printed.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use serde_json::Value;
-
-/// What the program printed, and its exit code.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) code: i32,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Ran {
-    /// Standard output as JSON, one object a line.
-    pub(crate) fn json_lines(&self) -> Vec<Value> {
-        self.out
-            .lines()
-            .map(|line| {
-                serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
-            })
-            .collect()
-    }
-}
+pub(crate) use crate::ran::Ran;
 
 /// The program in this folder, without variables of the caller that change what it does.
 pub(crate) fn command(folder: &Path) -> Command {
@@ -37,17 +17,7 @@ pub(crate) fn command(folder: &Path) -> Command {
 
 /// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Ran {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ran {
-        code: status.code().unwrap(),
-        out: text(stdout),
-        err: text(stderr),
-    }
+    command.output().unwrap().into()
 }
 
 /// Runs the program with the words of this line.

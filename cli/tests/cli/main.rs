@@ -15,6 +15,7 @@ mod mcp_install;
 mod mcp_lazy_servers;
 mod mcp_login;
 mod mcp_sessions;
+mod ran;
 mod recordings;
 mod refusals;
 mod results;

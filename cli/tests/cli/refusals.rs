@@ -28,6 +28,21 @@ fn a_log_of_facts_that_are_not_there_says_which_are() {
     assert_eq!(succeeds(at, &line).lines().count(), 1);
 }
 
+/// With the feature there is a program that does it: `cli/tests/cluster`.
+#[cfg(not(feature = "cluster"))]
+#[test]
+fn a_cluster_is_refused_by_a_build_that_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    for line in ["ps", "run p.toml --input go", "gc"] {
+        let refused = refuses(
+            folder.path(),
+            &format!("{line} --store postgres://h/database"),
+        );
+        assert!(refused.contains("--features cluster"), "{line}: {refused}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_run_whose_certificates_cannot_be_used_starts_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -75,6 +75,40 @@ fn a_point_is_named_and_continued_from() {
 }
 
 #[test]
+fn trees_that_ended_are_collected_in_all_shards() {
+    let (world, _node) = World::with_node();
+    let pids = [(); 3].map(|()| world.start("echo.toml --input hello"));
+    for pid in pids {
+        world.succeeds(&format!("wait {pid}"));
+    }
+    let counted = world.succeeds("gc --dry-run --drop-ended 0s");
+    assert!(
+        counted.contains("would delete  0 checkpoints, 3 processes"),
+        "{counted}"
+    );
+    assert_eq!(world.succeeds("ps").lines().count(), 4);
+    let kept = world.succeeds("gc --drop-ended 1d");
+    assert!(kept.contains(" 0 processes"), "{kept}");
+    let deleted = world.succeeds("gc --drop-ended 0s");
+    assert!(
+        deleted.contains("deleted  0 checkpoints, 3 processes"),
+        "{deleted}"
+    );
+    assert_eq!(world.succeeds("ps").lines().count(), 1);
+}
+
+#[test]
+fn a_shard_that_no_node_has_is_kept_and_named() {
+    let (world, node) = World::with_node();
+    let pid = world.start("echo.toml --input hello");
+    world.succeeds(&format!("wait {pid}"));
+    drop(node);
+    let ran = world.runs("gc --drop-ended 0s");
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.out.contains("not collected, so all of"), "{ran:?}");
+}
+
+#[test]
 fn signals_stop_continue_and_kill() {
     let (world, _node) = World::with_node();
     world.write("slow.toml", SLOW);

@@ -1,4 +1,5 @@
-//! The program `dormouse` on clusters: nodes as it runs them, and its commands as a user gives them.
+//! The program `dormouse` on clusters: nodes as it runs them, and its commands as a user gives
+//! them.
 //!
 //! `.ci/cluster` starts the server of PostgreSQL. Without it the tests fail.
 
@@ -8,6 +9,8 @@ mod book;
 mod commands;
 mod nodes;
 mod people;
+#[path = "../cli/ran.rs"]
+mod ran;
 mod refusals;
 mod whole_stores;
 mod world;

@@ -7,7 +7,9 @@ fn a_command_that_has_no_meaning_on_a_cluster_says_what_to_use() {
     // None of them needs a node, or tables.
     let world = World::new();
     let cases = [
-        ("gc", "Database::collect_objects"),
+        ("gc --live-percent 50", "no segments"),
+        ("gc --despite-damage", "keeps its contents"),
+        ("gc --pin v1", "--keep-checkpoints N"),
         ("fsck", "pg_amcheck"),
         ("restore cp:1", "dormouse branch PID@cp:N"),
         ("race 1@3", "dormouse export --tree"),

@@ -1,11 +1,13 @@
 //! A cluster for each test: a schema of its own, a folder with programs, and nodes as programs.
 
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+pub(crate) use crate::ran::Ran;
 
 /// A session that answers each input with it, and the number of its turn.
 pub(crate) const ECHO: &str = "\
@@ -15,24 +17,6 @@ provider = 'scripted'
 script = 'echo.script.toml'
 ";
 const ECHO_SCRIPT: &str = "[[turn]]\ntext = 'turn {{ turn }}: {{ prompt }}'\n";
-
-/// What the program printed, and its exit code.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) code: i32,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Ran {
-    /// Standard output as JSON, one object a line.
-    pub(crate) fn json_lines(&self) -> Vec<Value> {
-        let lines = self.out.lines().map(|line| {
-            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
-        });
-        lines.collect()
-    }
-}
 
 /// A schema, and a folder.
 pub(crate) struct World {
@@ -177,17 +161,7 @@ pub(crate) fn ran(command: &mut Command) -> Ran {
         send_signal(id, "KILL");
         panic!("{command:?} does not end");
     };
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = output.unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ran {
-        code: status.code().unwrap(),
-        out: text(stdout),
-        err: text(stderr),
-    }
+    output.unwrap().into()
 }
 
 /// Whether a node says that it is ready.

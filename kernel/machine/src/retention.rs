@@ -88,8 +88,8 @@ impl Deletions {
 impl Retention {
     /// Applies the rules to these processes and checkpoints. `ended_ms` returns the end of a
     /// process; a process with an unknown end is kept. Checkpoints that are `in_use` count as
-    /// pinned. `history_start(pid, fact)` returns where the history of `pid` may begin so that `fact`
-    /// can still be loaded; `None` if that deletes nothing.
+    /// pinned. `history_start(pid, fact)` returns where the history of `pid` may begin so that
+    /// `fact` can still be loaded; `None` if that deletes nothing.
     #[must_use]
     pub fn deletions(
         &self,

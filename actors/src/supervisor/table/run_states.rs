@@ -55,8 +55,9 @@ impl ProcessTable {
         }
     }
 
-    /// Resumes those of these processes that only wait for their next alarm or for a person, without
-    /// loading them. Returns the others. May be called with all processes of a store at once.
+    /// Resumes those of these processes that only wait for their next alarm or for a person,
+    /// without loading them. Returns the others. May be called with all processes of a store at
+    /// once.
     pub(in crate::supervisor) fn resume_resting(&mut self, mut pids: Vec<Pid>) -> Vec<Pid> {
         let mut due = Vec::new();
         pids.retain(|pid| {
@@ -74,8 +75,8 @@ impl ProcessTable {
         pids
     }
 
-    /// Keeps `reply` until the process runs. Returns it if the process already runs or has ended, and
-    /// if it was asked to hibernate: then an input wakes it.
+    /// Keeps `reply` until the process runs. Returns it if the process already runs or has ended,
+    /// and if it was asked to hibernate: then an input wakes it.
     pub(in crate::supervisor) fn await_run(
         &mut self,
         pid: Pid,

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::schema::Schema;
 
-/// The variable that names the program of a node, `dormouse` with clusters, as `.ci/cluster` builds it.
+/// The variable that names the program of a node, `dormouse` with clusters, as `.ci/cluster` builds
+/// it.
 const PROGRAM: &str = "DORMOUSE_PROGRAM";
 
 /// A node as a program. It is killed when it is dropped.

@@ -1,6 +1,7 @@
 //! A schema for each test, nodes as programs, and a ledger of effects.
 //!
-//! `.ci/cluster` starts the server, and builds the program that is a node. Without it the tests fail.
+//! `.ci/cluster` starts the server, and builds the program that is a node. Without it the tests
+//! fail.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

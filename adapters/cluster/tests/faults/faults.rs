@@ -1,5 +1,5 @@
-//! Faults, chosen by the seed, several of them at the same time: at most one of each node and of the
-//! database.
+//! Faults, chosen by the seed, several of them at the same time: at most one of each node and of
+//! the database.
 //!
 //! What is checked (`check.rs`) holds whatever happens. Some kinds aim at one claim:
 //!
@@ -197,8 +197,8 @@ impl Victims {
         Ok(())
     }
 
-    /// Stops a node between a commit and what it does because of it: the commit is made, and its answer
-    /// is on its way or has just arrived.
+    /// Stops a node between a commit and what it does because of it: the commit is made, and its
+    /// answer is on its way or has just arrived.
     async fn pause_after_commit(
         &self,
         kind: &'static str,
@@ -226,8 +226,8 @@ impl Victims {
         node.signal("CONT")
     }
 
-    /// Ends the leases of a node for all but the node itself, which runs on: until it looks, two nodes
-    /// own its shards, as each believes.
+    /// Ends the leases of a node for all but the node itself, which runs on: until it looks, two
+    /// nodes own its shards, as each believes.
     async fn end_leases_early(&self, kind: &'static str, name: &str) {
         let Some(port) = self.database_port() else {
             return;

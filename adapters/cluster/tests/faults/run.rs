@@ -196,8 +196,8 @@ async fn until_owned(postgres: &Postgres, schema: &str) -> Result<()> {
     Ok(())
 }
 
-/// Kills a node at a moment at which some of the sessions that wait hibernate, others have not yet begun
-/// to, and wakes some of them.
+/// Kills a node at a moment at which some of the sessions that wait hibernate, others have not yet
+/// begun to, and wakes some of them.
 async fn hibernate(victims: &Victims, swarm: &Swarm, plan: &Plan, amid: Instant) -> Result<()> {
     let mut random = Random::of(plan.seed, "wake");
     tokio::time::sleep_until(amid.into()).await;

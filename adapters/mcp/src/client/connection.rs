@@ -15,6 +15,7 @@ use dormouse_actors::ports::{Host, ToolError};
 use dormouse_proto::server::Server;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use serde_json::json;
+use tokio::task::unconstrained;
 
 use super::list_source::ShownLists;
 use super::server_connections::DownstreamClients;
@@ -135,7 +136,7 @@ impl Connection {
     /// The session, if there is one already.
     pub(super) fn running_session(&self) -> Option<Arc<Session>> {
         let current = self.state().current.clone();
-        current?.now_or_never()?.ok()
+        started(current?)
     }
 
     /// The session, if there is one already and the server has not closed it.
@@ -152,7 +153,7 @@ impl Connection {
         };
         self.finish_list_fetch().await;
         // A session that is still being started is ended by the task that starts it.
-        if let Some(Some(Ok(session))) = current.map(FutureExt::now_or_never) {
+        if let Some(session) = current.and_then(started) {
             session.end().await;
         }
     }
@@ -236,6 +237,12 @@ impl std::fmt::Debug for Connection {
 enum AttemptEnd {
     Success,
     Failure,
+}
+
+/// The session, if it has started by now. A task that has used up its time is told that nothing is
+/// ready, so that time does not count here.
+fn started(pending: PendingSession) -> Option<Arc<Session>> {
+    unconstrained(pending).now_or_never()?.ok()
 }
 
 /// The delay after a number of failures in a row: exponential backoff with a random factor between

@@ -103,7 +103,8 @@ impl ProcessEntry {
         Ok(out.finish())
     }
 
-    /// The reverse of [`ProcessEntry::to_bytes`], for the bytes of process `pid` that were verified.
+    /// The reverse of [`ProcessEntry::to_bytes`], for the bytes of process `pid` that were
+    /// verified.
     pub(crate) fn from_bytes(pid: Pid, bytes: &[u8], names: &mut ProgramNames) -> Option<Self> {
         let mut input = EntryReader::new(bytes)?;
         if input.has(DELETED) {
@@ -182,8 +183,8 @@ impl LatestEntry<'_> {
         }
     }
 
-    /// Whether the record of the creation or of the end is damaged, so that there is no row. Decodes
-    /// nothing.
+    /// Whether the record of the creation or of the end is damaged, so that there is no row.
+    /// Decodes nothing.
     pub(super) fn is_row_lost(&self) -> bool {
         match self {
             Self::Encoded(bytes) => {

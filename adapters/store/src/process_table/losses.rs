@@ -34,8 +34,8 @@ impl ProcessTable {
             .map(|(commit, losses)| (*commit, codec::encode(losses)))
     }
 
-    /// The losses that the acknowledgement written in this commit lists. A compaction may have moved
-    /// that record since.
+    /// The losses that the acknowledgement written in this commit lists. A compaction may have
+    /// moved that record since.
     pub(crate) fn acknowledged_in(&self, commit: u64) -> Option<&AcknowledgedLosses> {
         self.acknowledged.get(&commit)
     }
@@ -86,8 +86,8 @@ impl ProcessTable {
             .any(|losses| losses.losses.iter().any(is_loss_of_process))
     }
 
-    /// Whether a lost range starts at or after a location. Of a range after HEAD's position, a reader
-    /// concludes that it may be a commit that another program is writing, and reads again.
+    /// Whether a lost range starts at or after a location. Of a range after HEAD's position, a
+    /// reader concludes that it may be a commit that another program is writing, and reads again.
     pub(crate) fn has_loss_after(&self, location: Location) -> bool {
         self.lost.iter().any(|lost| lost.start >= location)
     }
@@ -115,9 +115,9 @@ impl ProcessTable {
 
     /// The commit in which the last process of a tree ended, after which the tree's temporary files
     /// no longer change; `None` if a process has not ended, or may be lost. A lost range after that
-    /// commit may hold a record that opened a process again. As for a journal, reading does not fail
-    /// for that: `check_end` does, before such a process could change a file. Costs a pass over the
-    /// table.
+    /// commit may hold a record that opened a process again. As for a journal, reading does not
+    /// fail for that: `check_end` does, before such a process could change a file. Costs a pass
+    /// over the table.
     pub(crate) fn end_of_tree(&self, root: Pid) -> Option<CommitNumber> {
         let mut tree = BTreeSet::from([root]);
         let mut last_end = 0;

@@ -229,8 +229,8 @@ impl EndedProcess {
             .map_err(|error| Answer::failed(error.to_string()))
     }
 
-    /// Opens a process without a parent again, with limits that are raised by `by`. The process has a
-    /// limit of each of these amounts ([`check_raise`](super::check_raise)).
+    /// Opens a process without a parent again, with limits that are raised by `by`. The process has
+    /// a limit of each of these amounts ([`check_raise`](super::check_raise)).
     ///
     /// # Errors
     /// Why the process stays ended, such as a limit that is still reached.
@@ -243,8 +243,8 @@ impl EndedProcess {
         self.reopen(request_id, (None, Some(by)), now_ms)
     }
 
-    /// Opens a process again: with `budget` as its account, or with its own one, of which limits are
-    /// raised by `raise`.
+    /// Opens a process again: with `budget` as its account, or with its own one, of which limits
+    /// are raised by `raise`.
     fn reopen(
         &self,
         request_id: Arc<str>,
