@@ -12,6 +12,10 @@ use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use crate::node::signal;
 
+/// How long an asynchronous standby receives nothing before it takes over, so that there is
+/// something to lose: on one machine it would have received nearly everything.
+const ASYNC_LAG: Duration = Duration::from_secs(1);
+
 /// How long a server may take until it answers.
 const START_LIMIT: Duration = Duration::from_secs(90);
 
@@ -211,6 +215,11 @@ impl Postgres {
     /// Kills the primary, and makes the standby the primary. It has no standby yet.
     pub(crate) async fn promote(&mut self) -> Result<()> {
         let standby = self.standby.take().context("there is no standby")?;
+        if self.replication == Replication::Async {
+            query(standby.port, "ALTER SYSTEM SET primary_conninfo = ''").await?;
+            query(standby.port, "SELECT pg_reload_conf()").await?;
+            tokio::time::sleep(ASYNC_LAG).await;
+        }
         self.primary.kill();
         self.primary = standby;
         let begun = Instant::now();
