@@ -1,10 +1,10 @@
 //! The encoding of an entry of the process table, in memory and in the index.
 //!
-//! A table has an entry for every process that ever existed, and each opening of a store decodes
-//! all of them. So an entry is written by hand: flags (2 bytes), then the fields that the flags
-//! name. Numbers are little-endian with seven bits in each byte. What few processes have (a name,
-//! labels, an exit) is encoded by the codec of records, after its length. The pid is not encoded:
-//! an entry is stored under it.
+//! A table has an entry for every process that ever existed, and all of them are in memory. So an
+//! entry is written by hand, in few bytes, and read in part: flags (2 bytes), then the fields that
+//! the flags name. Numbers are little-endian with seven bits in each byte. What few processes have
+//! (a name, labels, an exit) is encoded by the codec of records, after its length. The pid is not
+//! encoded: an entry is stored under it.
 //!
 //! The index verifies the bytes before they are decoded. After a change of the encoding, raise
 //! `VERSION` in `location_index.rs`.

@@ -127,14 +127,19 @@ fn outline_definitions(
 ) -> Vec<(Unit, OutlineEntry)> {
     let mut enclosing: Vec<Enclosing> = Vec::new();
     let neighbours = Neighbours::new(text, definitions.iter().map(|found| found.node));
-    // The line of the last definition, and the first line of the comments above it.
-    let mut leading_at = (0, 0);
+    // The line of the last definition, and where definitions on that line begin.
+    let mut begins_at = (0, 0);
     let units = definitions.into_iter().map(|definition| {
         let lines = lines(definition.node);
-        // Only the first definition on a line searches for comments above it; other definitions on
-        // that line start with it.
-        if leading_at.0 != lines.0 {
-            leading_at = (lines.0, leading.first_line(lines.0));
+        let within_lines = neighbours.range_within_lines(definition.node);
+        // Only the first definition on a line searches for comments above it, and only if it is
+        // shown in whole lines; other definitions on that line start with it.
+        if begins_at.0 != lines.0 {
+            let first_line = match within_lines {
+                Some(_) => lines.0,
+                None => leading.first_line(lines.0),
+            };
+            begins_at = (lines.0, first_line);
         }
         while enclosing
             .pop_if(|outer| !outer.encloses(&definition, lines))
@@ -148,9 +153,8 @@ fn outline_definitions(
             end: definition.node.end_byte(),
             name: parts.last().cloned().unwrap_or_default(),
         });
-        let within_lines = neighbours.range_within_lines(definition.node);
         // What is above the first line belongs to the whole line.
-        let first_line = within_lines.as_ref().map_or(leading_at.1, |_| lines.0);
+        let first_line = within_lines.as_ref().map_or(begins_at.1, |_| lines.0);
         (
             definition.unit,
             OutlineEntry {

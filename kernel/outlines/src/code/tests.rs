@@ -284,6 +284,12 @@ fn a_leading_comment_shares_no_line_with_other_code() {
             "@a\n# b\n@c # d\ndef e():\n    pass\n",
             "function e 1-5\n",
         ),
+        // The outer function ends on a line with another one, so it is shown without its line.
+        (
+            "a.cpp",
+            "// c\nint f(int a) {int f(int a) {}a\n=\n}int f(int a) {}",
+            "function f 2-4\nfunction f.f 2-2\nfunction f 4-4\n",
+        ),
     ];
     for (source, text, expected) in cases {
         assert_eq!(list_units(text, source), expected, "{text}");
