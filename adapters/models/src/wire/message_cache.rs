@@ -8,13 +8,12 @@
 //! [`MIN_SWEEP_ENTRIES`]). The JSON of a conversation is therefore in memory once for all processes
 //! that share the conversation.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Message};
-
 use dormouse_proto::program::CacheTtl;
+use foldhash::HashMap;
 
 /// A cache with fewer entries is not searched for entries of dropped messages.
 const MIN_SWEEP_ENTRIES: usize = 256;
@@ -67,6 +66,15 @@ impl MessageKey<'_> {
     fn previous(&self) -> Weak<Message> {
         self.previous.map(Arc::downgrade).unwrap_or_default()
     }
+
+    /// Whether `previous` is the previous message. Takes no reference, which would cost more than
+    /// the lookup.
+    fn follows(&self, previous: &Weak<Message>) -> bool {
+        match self.previous {
+            Some(message) => std::ptr::eq(Arc::as_ptr(message), previous.as_ptr()),
+            None => previous.ptr_eq(&Weak::new()),
+        }
+    }
 }
 
 impl MessageCache {
@@ -78,7 +86,7 @@ impl MessageCache {
         let get = |key: &MessageKey<'_>| {
             let entry = entries.by_key.get_mut(&key.map_key())?;
             entry.media_use = entry.media_use.map(|_| uses);
-            Weak::ptr_eq(&entry.previous, &key.previous()).then(|| entry.bytes.clone())
+            key.follows(&entry.previous).then(|| entry.bytes.clone())
         };
         keys.iter().map(get).collect()
     }
