@@ -64,10 +64,11 @@ impl Cluster {
         options: ClusterOptions,
         kernel: impl Fn(Shard) -> KernelBuilder + Send + Sync + 'static,
     ) -> Result<Self, ClusterError> {
-        let shards = Some(options.shards);
         let objects = options.large_contents.clone().map(|(objects, _)| objects);
         let limit = options.failover_limit;
-        let caller = connect(&options.database, shards, limit, objects).await?;
+        let caller = connect(&options.database, IfAbsent::Wait, limit, objects).await?;
+        let (tables, shards) = (caller.tables.clone(), options.shards);
+        on_database(move || tables.create_shards(shards)).await?;
         let listen = options.listen;
         let cannot_listen = |error: std::io::Error| {
             ClusterError::Options(format!("the node cannot listen on {listen}: {error}"))
@@ -112,7 +113,7 @@ impl Cluster {
     /// [`ClusterError::Database`].
     pub async fn connect(database: DatabaseOptions) -> Result<Self, ClusterError> {
         const FAILOVER_LIMIT: Duration = Duration::from_secs(60);
-        let caller = connect(&database, None, FAILOVER_LIMIT, None).await?;
+        let caller = connect(&database, IfAbsent::Fail, FAILOVER_LIMIT, None).await?;
         Ok(Self { caller, node: None })
     }
 
@@ -256,20 +257,28 @@ impl Cluster {
     }
 }
 
+/// What to do if the database cannot be reached.
+#[derive(Clone, Copy)]
+enum IfAbsent {
+    /// Try again until the limit for a failover.
+    Wait,
+    Fail,
+}
+
 async fn connect(
     options: &DatabaseOptions,
-    shards: Option<u32>,
+    if_absent: IfAbsent,
     failover_limit: Duration,
     objects: Option<Arc<dyn LargeContents>>,
 ) -> Result<Arc<Caller>, ClusterError> {
     let (options, token) = (options.clone(), random::id()?);
     let opened = tokio::task::spawn_blocking(move || -> Result<_, ClusterError> {
-        let database = match shards {
-            Some(_) => Database::connect_within(failover_limit, &options)?,
-            None => Database::connect(&options)?,
+        let database = match if_absent {
+            IfAbsent::Wait => Database::connect_within(failover_limit, &options)?,
+            IfAbsent::Fail => Database::connect(&options)?,
         };
         let tables = Tables(database);
-        tables.create(shards, &token)?;
+        tables.create(&token)?;
         let token = tables.token()?;
         Ok((tables, token))
     });

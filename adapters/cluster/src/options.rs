@@ -31,7 +31,7 @@ pub struct ClusterOptions {
     pub(crate) database: DatabaseOptions,
     pub(crate) name: String,
     pub(crate) labels: Labels,
-    pub(crate) shards: u32,
+    pub(crate) shards: Option<u32>,
     pub(crate) lease: Duration,
     pub(crate) listen: SocketAddr,
     pub(crate) advertised: Option<String>,
@@ -53,7 +53,7 @@ impl ClusterOptions {
             database,
             name: name.into(),
             labels: Labels::default(),
-            shards: 64,
+            shards: None,
             lease: Duration::from_secs(10),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             advertised: None,
@@ -74,10 +74,11 @@ impl ClusterOptions {
     }
 
     /// How many shards for programs without needs the database has at least; at most
-    /// [`MAX_SHARDS`](crate::MAX_SHARDS). There can be more later, and never fewer.
+    /// [`MAX_SHARDS`](crate::MAX_SHARDS). There can be more later, and never fewer. A node that names
+    /// no number takes those that there are.
     #[must_use]
     pub fn shards(mut self, shards: u32) -> Self {
-        self.shards = shards;
+        self.shards = Some(shards);
         self
     }
 

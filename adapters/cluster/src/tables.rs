@@ -24,6 +24,9 @@ const MIGRATIONS: &[&str] = &[
 /// does not understand one of before, or is not understood by it.
 pub(crate) const PROTOCOL: u32 = 1;
 
+/// How many shards a database gets whose first node names no number.
+const DEFAULT_SHARDS: u32 = 64;
+
 /// How many shards are created for needs that no shard has yet.
 const SHARDS_OF_NEEDS: i32 = 4;
 
@@ -75,17 +78,24 @@ pub(crate) struct BegunInput {
 }
 
 impl Tables {
-    /// Brings the tables up to date, and creates the token. A node also creates shards.
-    pub(crate) fn create(&self, shards: Option<u32>, token: &str) -> Result<(), DatabaseError> {
+    /// Brings the tables up to date, and creates the token.
+    pub(crate) fn create(&self, token: &str) -> Result<(), DatabaseError> {
         self.0.migrate("cluster_migration", MIGRATIONS)?;
-        if let Some(shards) = shards {
-            self.0.create_shards(shards.clamp(1, MAX_SHARDS))?;
-        }
         let sql = "INSERT INTO {schema}.cluster (token) VALUES ($1) ON CONFLICT DO NOTHING";
         let parameters = parameters![token.to_owned()];
         self.0
             .query("write the token of the cluster", sql, parameters)?;
         Ok(())
+    }
+
+    /// Creates the shards that the database lacks of `count`, or else [`DEFAULT_SHARDS`] if it has
+    /// none.
+    pub(crate) fn create_shards(&self, count: Option<u32>) -> Result<(), StoreError> {
+        match count {
+            Some(count) => self.0.create_shards(count.clamp(1, MAX_SHARDS)),
+            None if self.0.shards()?.is_empty() => self.0.create_shards(DEFAULT_SHARDS),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn token(&self) -> Result<String, StoreError> {

@@ -40,9 +40,10 @@ pub(crate) struct Node {
     /// Labels that programs can need: gpu, repo:main.
     #[arg(long, value_name = "LABEL,…", value_delimiter = ',')]
     label: Vec<String>,
-    /// How many shards the database has at least.
-    #[arg(long, default_value_t = 64)]
-    shards: u32,
+    /// How many shards the database has at least. Without this flag it keeps those that it has, and
+    /// a new one gets 64.
+    #[arg(long, value_name = "N")]
+    shards: Option<u32>,
     /// How many seconds the node may be silent before others take its shards.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     lease: Duration,
@@ -129,11 +130,13 @@ pub(super) async fn node(args: Node) -> Result<ExitCode, Failure> {
     let database = args.database.options()?.max_connections(args.connections);
     let mut options = ClusterOptions::new(database, args.name)
         .labels(args.label)
-        .shards(args.shards)
         .lease(args.lease)
         .listen(args.listen)
         .drain_deadline(args.drain_deadline);
     options = args.limits.apply_to(options);
+    if let Some(shards) = args.shards {
+        options = options.shards(shards);
+    }
     if let Some(address) = args.advertise {
         options = options.advertised(address);
     }

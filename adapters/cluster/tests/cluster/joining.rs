@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use dormouse::Kernel;
-use dormouse_cluster::{Cluster, ClusterError, Refusal, pids_of};
+use dormouse_cluster::{Cluster, ClusterError, ClusterOptions, Refusal, pids_of};
 use dormouse_postgres::ShardId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -69,6 +69,29 @@ async fn a_node_that_waits_for_its_database_can_be_ended() {
         "{:?}",
         begun.elapsed()
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_names_no_number_takes_the_shards_that_there_are() {
+    let world = World::new(LONG_LEASE);
+    let join = async |options| Cluster::join(options, |_| Kernel::builder()).await.unwrap();
+    let unnamed = |name| ClusterOptions::new(world.database(), name).lease(LONG_LEASE);
+    let first = join(unnamed("first").shards(3)).await;
+    let second = join(unnamed("second")).await;
+    world.settled(&first, &["first", "second"]).await;
+    let shards = async |cluster: &Cluster| {
+        let nodes = cluster.nodes().await.unwrap();
+        nodes.iter().map(|node| node.shards).sum::<usize>()
+    };
+    assert_eq!(shards(&second).await, 3);
+    within(second.drain()).await;
+    within(first.drain()).await;
+
+    let world = World::new(LONG_LEASE);
+    let alone = ClusterOptions::new(world.database(), "alone").lease(LONG_LEASE);
+    let alone = join(alone).await;
+    until("64 are its own", async || shards(&alone).await == 64).await;
+    within(alone.drain()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
