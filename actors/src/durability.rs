@@ -34,7 +34,7 @@ pub enum Durability {
     /// Until then the operating system has the facts. A kill loses nothing. A power loss can lose the
     /// facts of unfinished turns, so that a tool that ran in one of them may run again. It can also
     /// lose what belongs to no turn and is not listed: the calls that the host makes
-    /// ([`Process::call`](crate::Process::call)), and notes on descriptors.
+    /// ([`Process::call`](crate::handle::Process::call)), and notes on descriptors.
     EveryTurn,
     /// In the background, after one second at the latest. Until then the operating system has the
     /// facts. A kill loses nothing. A power loss can lose the last second, acknowledged or not:
