@@ -337,16 +337,25 @@ async fn over_the_bound_those_sleep_that_rest_longest_and_never_one_that_works()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_the_bound_one_without_an_input_is_not_loaded_before_it_gets_one() {
-    let kernel = in_memory()
-        .model("m", counts())
-        .max_loaded(1)
-        .build()
-        .await
-        .unwrap();
-    let [first, second] = [session(&kernel).await, session(&kernel).await];
+    let gate = Gate::default();
+    let hold = gate.clone();
+    let model = FnModel(move |request: Request| {
+        let hold = hold.clone();
+        async move {
+            hold.pass().await;
+            Ok(says(&request.messages.len().to_string()))
+        }
+    });
+    let kernel = in_memory().model("m", model).max_loaded(1);
+    let kernel = kernel.build().await.unwrap();
+    let first = session(&kernel).await;
+    // It is in a turn, so that it cannot make room.
+    first.input("go").await.unwrap();
+    within(gate.entered()).await;
+    let second = session(&kernel).await;
     assert!(second.view().is_some_and(|view| view.hibernated));
     assert_eq!(status(&kernel, second.pid()).await, "hibernated");
-    assert_eq!(status(&kernel, first.pid()).await, "idle");
+    gate.open();
     assert_eq!(turn(&second, "go").await, "1");
     asleep(&first).await;
 }
