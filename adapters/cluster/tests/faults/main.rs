@@ -165,7 +165,7 @@ fn plan(arguments: &Arguments, number: u64, under_faults: Duration) -> Plan {
     let schema = format!("h{number}");
     let folder = arguments.folder.join(format!("seed-{seed}"));
     let objects = match arguments.s3_port {
-        Some(port) if number % 2 == 0 => Objects::Server {
+        Some(port) if number.is_multiple_of(2) => Objects::Server {
             port,
             // Other runs use the same bucket.
             prefix: format!("run-{}-{seed}", std::process::id()),

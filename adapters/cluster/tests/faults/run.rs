@@ -1,5 +1,6 @@
 //! One history: a cluster, its clients, faults, the end of the faults, and the check.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use crate::history::History;
 use crate::link::Link;
 use crate::node::{LEASE, Node, NodeSettings, Objects, SHARDS};
 use crate::observer;
-use crate::postgres::Postgres;
+use crate::postgres::{Postgres, Replication};
 use crate::random::Random;
 use crate::swarm::Swarm;
 
@@ -98,10 +99,23 @@ pub(crate) async fn run(plan: &Plan, postgres: Arc<Mutex<Postgres>>) -> Result<O
     println!("the faults have ended");
     let mut findings = Findings::default();
     let healed = Instant::now();
-    let unfinished = swarm.finish(END_LIMIT).await;
+    let is_async = victims.postgres.lock().await.replication == Replication::Async;
+    let mut continued = BTreeSet::new();
+    let unfinished = tokio::select! {
+        unfinished = swarm.finish(END_LIMIT) => unfinished,
+        never = swarm.continue_again(&mut continued), if is_async => match never {},
+    };
+    for pid in continued {
+        findings.violate("continue-lost", format!("process {pid} was stopped"));
+    }
     println!("everything came to its end after {:?}", healed.elapsed());
     if unfinished.trees > 0 {
-        let living = swarm.living_trees().await;
+        let living = swarm.living_trees().await?;
+        let living = living.iter().map(|info| {
+            let (pid, program) = (info.row.pid, &info.row.program);
+            format!("process {pid} ({program}): {}", info.status)
+        });
+        let living: Vec<_> = living.collect();
         let evidence = format!("{} trees: {living:?}", unfinished.trees);
         findings.violate("tree-never-ended", evidence);
     }

@@ -2,6 +2,8 @@
 //! stop and continue trees, watch facts become durable, and wait for the ends. All of it goes into
 //! the history.
 
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use dormouse::checkpoint::Scope;
+use dormouse::id::Pid;
 use dormouse::process::Exit;
 use dormouse_cluster::{
-    Cluster, ClusterError, ClusterEvent, ClusterProcess, ProgramFiles, Refusal, Signal,
+    Cluster, ClusterError, ClusterEvent, ClusterProcess, ClusterProcessInfo, ProgramFiles, Refusal,
+    Signal,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -30,6 +34,9 @@ const INPUTS: usize = 12;
 
 /// How many processes are started at the same time.
 const STARTS_AT_ONCE: usize = 32;
+
+/// After the faults have ended, clients have continued what they had stopped by then.
+const LONG_AFTER: Duration = Duration::from_secs(20);
 
 /// The clients.
 pub(crate) struct Swarm {
@@ -251,8 +258,23 @@ impl Swarm {
         }
     }
 
-    /// The trees that have not ended, as the cluster lists them.
-    pub(crate) async fn living_trees(&self) -> Result<Vec<String>> {
+    /// Continues trees that are stopped long after the faults have ended: each was continued
+    /// before, so that a failover has lost it. Says which.
+    pub(crate) async fn continue_again(&self, lost: &mut BTreeSet<Pid>) -> Infallible {
+        loop {
+            tokio::time::sleep(LONG_AFTER).await;
+            let Ok(processes) = self.living_trees().await else {
+                continue;
+            };
+            for info in processes.iter().filter(|info| info.status == "stopped") {
+                lost.insert(info.row.pid);
+                continue_tree(&self.cluster.process(info.row.pid)).await;
+            }
+        }
+    }
+
+    /// The processes of trees that have not ended, as the cluster lists them.
+    pub(crate) async fn living_trees(&self) -> Result<Vec<ClusterProcessInfo>> {
         let mut living = Vec::new();
         let mut after = None;
         loop {
@@ -261,15 +283,11 @@ impl Swarm {
                 return Ok(living);
             };
             after = Some(last.row.pid);
-            let of_trees = page
-                .iter()
-                .filter(|info| info.row.exit.is_none() && !info.row.program.contains("listener"));
-            living.extend(of_trees.map(|info| {
-                format!(
-                    "process {} ({}): {}",
-                    info.row.pid, info.row.program, info.status
-                )
-            }));
+            living.extend(
+                page.into_iter().filter(|info| {
+                    info.row.exit.is_none() && !info.row.program.contains("listener")
+                }),
+            );
         }
     }
 
