@@ -116,8 +116,11 @@ pub(crate) async fn run(plan: &Plan, postgres: Arc<Mutex<Postgres>>) -> Result<O
             format!("process {pid} ({program}): {}", info.status)
         });
         let living: Vec<_> = living.collect();
-        let evidence = format!("{} trees: {living:?}", unfinished.trees);
-        findings.violate("tree-never-ended", evidence);
+        // A tree whose start a failover has lost is nowhere: the check names it.
+        if !(is_async && living.is_empty()) {
+            let evidence = format!("{} trees: {living:?}", unfinished.trees);
+            findings.violate("tree-never-ended", evidence);
+        }
     }
     for listener in unfinished.listeners {
         findings.violate("listener-never-idle", listener);
