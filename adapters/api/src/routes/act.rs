@@ -176,7 +176,7 @@ impl Done {
         })
     }
 
-    fn done() -> JsonAnswer<Self> {
+    fn nothing_more() -> JsonAnswer<Self> {
         JsonAnswer(Self {
             pid: None,
             done: true,
@@ -307,7 +307,7 @@ async fn answer_server(
             api.kernel().answer_server(path.question, value)?;
         }
     }
-    Ok(Done::done())
+    Ok(Done::nothing_more())
 }
 
 /// What a person decides about a held call.
@@ -613,7 +613,7 @@ async fn drop_checkpoint(
     Path(path): Path<CheckpointPath>,
 ) -> Result<JsonAnswer<Done>, ApiError> {
     api.kernel().drop_checkpoint(path.id()?).await?;
-    Ok(Done::done())
+    Ok(Done::nothing_more())
 }
 
 /// The label in a path.
@@ -668,7 +668,7 @@ async fn set_label(
         limits: limits.budget()?,
     };
     api.kernel().set_label_budget(path.label()?, budget).await?;
-    Ok(Done::done())
+    Ok(Done::nothing_more())
 }
 
 async fn remove_label(
@@ -687,5 +687,5 @@ async fn remove_label(
         )));
     }
     api.kernel().remove_label_budget(label).await?;
-    Ok(Done::done())
+    Ok(Done::nothing_more())
 }

@@ -50,7 +50,7 @@ pub(super) fn routes() -> ApiRouter<ControlApi> {
 }
 
 /// The row of a process of the table.
-pub(super) fn row<'a>(table: &'a ProcessTable, pid: Pid) -> Result<&'a ProcessInfo, ApiError> {
+pub(super) fn row(table: &ProcessTable, pid: Pid) -> Result<&ProcessInfo, ApiError> {
     let found = table.find(pid);
     found.ok_or_else(|| KernelError::from(NotFound::Process(pid)).into())
 }

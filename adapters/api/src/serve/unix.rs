@@ -69,8 +69,9 @@ pub struct ControlSocket {
     token: Token,
     /// Kept open, so that the paths below lead into this folder even if it is renamed.
     _folder: File,
-    socket: PathBuf,
-    token_file: PathBuf,
+    /// The files that were made, each with its device and its number: another program may have
+    /// replaced them by its own, once the kernel of this one had released the store.
+    files: [(PathBuf, (u64, u64)); 2],
 }
 
 impl ControlSocket {
@@ -94,21 +95,35 @@ impl ControlSocket {
         // Nobody else can have come by in between: the folder is closed to others.
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))
             .map_err(io("close the socket to others"))?;
+        let files = [socket, token_file].map(|path| {
+            // One that is gone already is not removed.
+            let identity = identity(&path).unwrap_or_default();
+            (path, identity)
+        });
         Ok(Self {
             listener,
             token,
             _folder: handle,
-            socket,
-            token_file,
+            files,
         })
     }
 }
 
+/// The device and the number of a file.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let status = std::fs::symlink_metadata(path)?;
+    Ok((status.dev(), status.ino()))
+}
+
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // What stays behind is replaced by the next program.
-        let _ = std::fs::remove_file(&self.socket);
-        let _ = std::fs::remove_file(&self.token_file);
+        for (path, made) in &self.files {
+            if identity(path).is_ok_and(|found| found == *made) {
+                // What stays behind is replaced by the next program.
+                let _ = std::fs::remove_file(path);
+            }
+        }
     }
 }
 

@@ -1,10 +1,6 @@
 //! The control API over real sockets: what it answers, what it refuses, and who gets in.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::allow_attributes,
-    reason = "tests: a failure is a panic"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod acting;
 mod document;

@@ -129,7 +129,7 @@ fn in_a_child() {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    println!("ANSWER {answer}");
+    writeln!(std::io::stdout(), "ANSWER {answer}").unwrap();
 }
 
 #[cfg(target_os = "linux")]
