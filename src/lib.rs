@@ -77,10 +77,11 @@
 
 #[doc(inline)]
 pub use dormouse_actors::handle::{
-    Branch, Candidate, Conversation, Events, Export, FnTool, Import, ImportedTree, JudgeError,
-    Kernel, KernelBuilder, LogLine, Loser, LossReason, MissingPermission, PendingCalls, Position,
-    Process, ProcessEffect, ProcessEffects, ProcessInfo, Race, RaceResult, Recovery,
-    RecoveryAction, RecoveryFn, Start, Tree,
+    Branch, Candidate, Commit, Commits, Conversation, Events, Export, FnTool, Import, ImportedTree,
+    JudgeError, Kernel, KernelBuilder, LogLine, LogPage, LogSlice, Loser, LossReason,
+    MissedCommits, MissingPermission, PendingCalls, Position, Process, ProcessEffect,
+    ProcessEffects, ProcessInfo, Race, RaceResult, Recovery, RecoveryAction, RecoveryFn, Start,
+    Tree,
 };
 /// Items that the expansion of [`macro@tool`] uses.
 #[doc(hidden)]
@@ -95,6 +96,9 @@ pub use dormouse_actors::{
     RaceError, ServerQuestion, ServerQuestionError, StartError, StoreFailure, WantedAnswer,
     garbage, ports,
 };
+#[cfg(feature = "api")]
+#[doc(inline)]
+pub use dormouse_api as api;
 #[doc(inline)]
 pub use dormouse_content as content;
 #[cfg(feature = "host")]

@@ -37,6 +37,7 @@ use tokio::sync::oneshot;
 
 use commit::{CommitResult, commit_batch};
 
+use crate::commit_feed::CommitFeed;
 use crate::content_cache::ContentCache;
 use crate::durability::Durability;
 use crate::error::{KernelError, StoreFailure};
@@ -235,6 +236,7 @@ pub(crate) struct JournalWriter {
     store: Option<(StoreHandle, OwnerToken)>,
     content_cache: Arc<ContentCache>,
     labels: Arc<Labels>,
+    feed: Arc<CommitFeed>,
     ownership: Arc<Ownership>,
     durability: Durability,
     /// The highest checkpoint number that was assigned so far.
@@ -263,6 +265,7 @@ impl Actor for CheckpointActor {
         u64,
         Arc<ContentCache>,
         Arc<Labels>,
+        Arc<CommitFeed>,
         Arc<Ownership>,
         Durability,
     );
@@ -270,13 +273,14 @@ impl Actor for CheckpointActor {
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        (store, last_checkpoint_id, content_cache, labels, ownership, durability): Self::Arguments,
+        (store, last_checkpoint_id, content_cache, labels, feed, ownership, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         Ok(JournalWriter {
             store,
             last_checkpoint_id,
             content_cache,
             labels,
+            feed,
             ownership,
             durability,
             queue: Vec::new(),
@@ -357,11 +361,13 @@ impl JournalWriter {
             results,
             unreported_error,
             is_committed,
+            commits,
         }: CommitResult,
         sync_level: Option<SyncLevel>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
         self.is_committing = false;
+        self.feed.publish(commits);
         if let Some(error) = unreported_error {
             tracing::error!(%error, "written data could not be synced");
             self.record_failure(&error);

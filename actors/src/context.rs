@@ -19,6 +19,7 @@ use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::checkpoint::{self, Acknowledge, CheckpointMessage, CommitError, LogRecord};
+use crate::commit_feed::CommitFeed;
 use crate::content_cache::ContentCache;
 use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
@@ -65,6 +66,8 @@ pub(crate) struct KernelContext {
     /// `None` after shutdown. Dropping the sender ends every event stream, even if handles still
     /// exist.
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
+    /// The commits of this kernel.
+    pub(crate) commit_feed: Arc<CommitFeed>,
     /// The budgets of labels, and what was used of them.
     pub(crate) labels: Arc<Labels>,
     pub(crate) model_permits: Arc<ModelPermits>,
@@ -216,6 +219,7 @@ impl KernelContext {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
         );
+        self.commit_feed.close();
         self.ownership.close(CloseReason::ShutDown);
         close_result
     }

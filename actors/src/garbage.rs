@@ -294,7 +294,7 @@ fn commit_deletions(
             sync_level: SyncLevel::Written,
         },
     ) {
-        Ok(()) => Ok(true),
+        Ok(_) => Ok(true),
         Err(StoreError::Refused { .. } | StoreError::UnknownProcess(_)) => Ok(false),
         Err(StoreError::UnknownCheckpoint(_)) => Ok(true),
         Err(error) => Err(error),
@@ -358,7 +358,7 @@ fn commit_deletions(
     if let Some(error) = first_error {
         return Err(error);
     }
-    store.commit(owner, Batch::durable(&[], at_ms))
+    store.commit(owner, Batch::durable(&[], at_ms)).map(drop)
 }
 
 /// An encoded record that can refer to contents.

@@ -13,6 +13,7 @@
 
 mod checkpoint;
 mod clock;
+mod commit_feed;
 mod consistent_cut;
 mod content_cache;
 mod context;

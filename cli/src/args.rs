@@ -15,6 +15,7 @@ use crate::branch::{Branch, Checkpoint, Restore};
 use crate::call::Call;
 #[cfg(feature = "cluster")]
 use crate::cluster::ClusterCommand;
+use crate::control_api::Listen;
 use crate::effects::Effects;
 use crate::export::{Export, Import};
 use crate::fsck::Fsck;
@@ -33,6 +34,7 @@ use crate::resume::Resume;
 use crate::run::Run;
 use crate::schema::Schema;
 use crate::send::Send;
+use crate::serve::Serve;
 use crate::show::Show;
 use crate::store_key::Key;
 
@@ -117,6 +119,8 @@ pub(crate) enum Command {
     Show(Show),
     /// Execute tool calls against a process, without a model.
     Call(Call),
+    /// Serve the control API of a store at rest over HTTP: everything in it can be looked at.
+    Serve(Serve),
     /// Serve the tools of a program, and those of descriptors, to any client of the Model Context
     /// Protocol.
     Mcp(Mcp),
@@ -166,7 +170,8 @@ impl Command {
             | Self::Checkpoints(Checkpoints { store, .. })
             | Self::Branch(Branch { store, .. })
             | Self::Race(Race { store, .. })
-            | Self::Restore(Restore { store, .. }) => &store.folder,
+            | Self::Restore(Restore { store, .. })
+            | Self::Serve(Serve { store, .. }) => &store.folder,
             Self::Label(LabelArgs { action }) => match action {
                 LabelAction::Set(SetBudget { store, .. })
                 | LabelAction::Remove(RemoveBudget { store, .. })
@@ -206,6 +211,8 @@ pub(crate) struct RunFlags {
     /// gets the recorded answer, unless a policy says otherwise.
     #[arg(long)]
     pub(crate) unattended: bool,
+    #[command(flatten)]
+    pub(crate) listen: Listen,
     /// On a cluster: print the pid, and do not wait for what becomes of it.
     #[arg(long)]
     pub(crate) detach: bool,

@@ -16,6 +16,7 @@ use dormouse::program::Program;
 use dormouse::{Kernel, KernelBuilder, KernelError};
 
 use crate::args::{RunFlags, Store};
+use crate::control_api::{self, Listen};
 use crate::failure::Failure;
 use crate::mcp_login::logins_folder;
 use crate::models::Models;
@@ -42,6 +43,8 @@ pub(crate) struct KernelSetup<'a> {
     is_detached: bool,
     /// Whether tool servers may ask the user: an `EventPrinter` of the kernel answers or declines.
     takes_server_questions: bool,
+    /// How the control API of the kernel is served; `None` for a command that runs no processes.
+    control: Option<&'a Listen>,
 }
 
 impl<'a> KernelSetup<'a> {
@@ -58,6 +61,7 @@ impl<'a> KernelSetup<'a> {
             is_unattended: false,
             is_detached: false,
             takes_server_questions: false,
+            control: None,
         }
     }
 
@@ -101,6 +105,7 @@ impl<'a> KernelSetup<'a> {
             hibernate_after: flags.wait.then_some(RESTS_IN_MEMORY),
             is_unattended: flags.unattended,
             is_detached: flags.detach,
+            control: Some(&flags.listen),
             ..setup.server_questions()
         }
     }
@@ -123,12 +128,27 @@ impl<'a> KernelSetup<'a> {
 
     /// Builds the kernel, and creates the store if it is absent.
     pub(crate) async fn build(self) -> Result<Kernel, Failure> {
-        Ok(self.builder()?.build().await?)
+        let (store, control) = (self.store, self.control);
+        let (builder, unconfined) = self.builder_and_confinement()?;
+        let kernel = builder.build().await?;
+        if let Some(listen) = control {
+            let opened = control_api::open(&kernel, store, unconfined.as_deref(), listen).await;
+            if let Err(failure) = opened {
+                kernel.shutdown().await?;
+                return Err(failure);
+            }
+        }
+        Ok(kernel)
     }
 
     /// The builder of the kernel. Each provider uses the key that the environment holds for it,
     /// unless a program is permitted to name another.
     pub(crate) fn builder(self) -> Result<KernelBuilder, Failure> {
+        Ok(self.builder_and_confinement()?.0)
+    }
+
+    /// The builder, and why commands may run unconfined, if they may.
+    fn builder_and_confinement(self) -> Result<(KernelBuilder, Option<String>), Failure> {
         if self.is_detached {
             return Err(Failure::Usage(
                 "--detach is for clusters: here the processes run in this command, and end with it"
@@ -147,6 +167,7 @@ impl<'a> KernelSetup<'a> {
         if let Some(missing) = host.missing_confinement() {
             terminal::print_stderr(&format!("warning: {missing}"));
         }
+        let unconfined = host.unconfined_reason();
         let tool_servers = with_logins(self.tool_servers);
         let mut builder = Kernel::builder().host(host).tool_servers(tool_servers);
         let no_flags = Models::default();
@@ -171,7 +192,7 @@ impl<'a> KernelSetup<'a> {
         if self.takes_server_questions {
             builder = builder.server_questions(QUESTIONS_EXPIRE);
         }
-        Ok(builder)
+        Ok((builder, unconfined))
     }
 
     /// What is permitted. Programs can never reach the key file and the recording; the kernel

@@ -13,6 +13,7 @@ mod branch;
 mod call;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod control_api;
 mod effects;
 mod event_printer;
 mod export;
@@ -46,6 +47,7 @@ mod run;
 mod run_to_end;
 mod schema;
 mod send;
+mod serve;
 mod server_questions;
 mod show;
 mod sleepers;
@@ -141,6 +143,7 @@ async fn execute(command: Command) -> Result<ExitCode, Failure> {
         Command::Import(import) => export::import(import).await,
         Command::Show(show) => show::show(&show),
         Command::Call(call) => call::call(call).await,
+        Command::Serve(serve) => serve::serve(serve).await,
         Command::Mcp(mcp) => mcp::mcp(mcp).await,
         Command::Page(page) => page::page(&page),
         Command::Schema(schema) => schema::schema(schema),

@@ -17,7 +17,8 @@ use dormouse::mcp::McpClient;
 use dormouse::{Durability, host};
 use dormouse_mcp_server::{DescriptorTools, McpServer, ProcessLifetime, ServeError};
 
-use self::http::{http_setup, parse_origin, serve_http};
+pub(crate) use self::http::parse_origin;
+use self::http::{http_setup, serve_http};
 use self::kept::{
     cache_folder_or_warn, collect_ended, create_temporary_store, open_kept_outputs,
     open_known_lists,

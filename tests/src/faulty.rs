@@ -139,7 +139,7 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::Claim, S::claim)
     }
 
-    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<CommitNumber, StoreError> {
         self.ask(
             Operation::Commit {
                 entries: batch.ops.len(),

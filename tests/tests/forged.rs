@@ -305,9 +305,9 @@ fn store_with_images(dir: &Path) -> Forged {
     ];
     let store = LogStore::open(dir).unwrap();
     let owner = store.claim().unwrap();
-    commits
-        .iter()
-        .for_each(|entries| store.commit(owner, Batch::durable(entries, 1)).unwrap());
+    commits.iter().for_each(|entries| {
+        store.commit(owner, Batch::durable(entries, 1)).unwrap();
+    });
     drop(store);
     Forged::read(dir).unwrap()
 }

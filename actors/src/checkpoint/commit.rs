@@ -7,6 +7,7 @@ use std::sync::Arc;
 use dormouse_content::Content;
 use dormouse_kernel::labels::{LabelChange, LabelDraft};
 use dormouse_kernel::process::waiting_of_image;
+use dormouse_proto::id::CommitNumber;
 use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
@@ -15,6 +16,7 @@ use super::{
     Acknowledge, Append, AppendSize, CommitError, LogRecord, NewCheckpoint, SnapshotOutcome,
 };
 use crate::clock::now_ms;
+use crate::commit_feed::{AppendedFacts, PublishedCommit};
 use crate::labels::{Labels, label_ops};
 use crate::ports::{Batch, OwnerToken, Store, StoreError, SyncLevel, WriteOp};
 use crate::process::tool_call::panic_text;
@@ -28,6 +30,8 @@ pub(crate) struct CommitResult {
     /// Whether the store accepted the commit. Everything that was written before it is then as
     /// durable as the commit was to be.
     pub(super) is_committed: bool,
+    /// The commits that were made, in their order.
+    pub(super) commits: Vec<PublishedCommit>,
 }
 
 /// Commits the batch. Returns its result, and the contents that are durable now.
@@ -48,6 +52,7 @@ pub(super) fn commit_batch(
         let first_content = encoded_batch.contents.len();
         let mut size = AppendSize::default();
         let mut label_changes = Vec::new();
+        let facts = records.iter().filter_map(appended_facts).collect();
         let encoded = records.into_iter().try_for_each(|record| match record {
             LogRecord::Label(change) => {
                 label_changes.push(change);
@@ -70,10 +75,20 @@ pub(super) fn commit_batch(
             op_count,
             content_count,
             label_changes,
+            facts,
         });
     }
+    let mut commits = Vec::new();
     let commit_result = match sync_level {
-        Some(sync_level) => encoded_batch.commit((store, owner), labels, &mut appends, sync_level),
+        Some(sync_level) => {
+            let log = CommitLog {
+                store,
+                owner,
+                labels,
+                commits: &mut commits,
+            };
+            encoded_batch.commit(log, &mut appends, sync_level)
+        }
         None => Ok(()),
     };
     let mut contents = encoded_batch.contents;
@@ -100,6 +115,7 @@ pub(super) fn commit_batch(
         results,
         unreported_error,
         is_committed,
+        commits,
     };
     (commit_result, contents)
 }
@@ -115,6 +131,63 @@ struct EncodedAppend {
     content_count: usize,
     /// The changes of labels. What they lead to depends on the other appends of the commit.
     label_changes: Vec<LabelChange>,
+    facts: Vec<AppendedFacts>,
+}
+
+/// What a record adds to the journal of a process, for those who follow the log.
+fn appended_facts(record: &LogRecord) -> Option<AppendedFacts> {
+    match record {
+        LogRecord::Created { row, .. } => Some(AppendedFacts::Birth {
+            pid: row.pid,
+            program: row.program.clone(),
+        }),
+        LogRecord::Facts { pid, first, facts } => Some(AppendedFacts::Facts {
+            pid: *pid,
+            first: *first,
+            facts: facts.clone(),
+        }),
+        _ => None,
+    }
+}
+
+/// Where commits are written, and where they are noted.
+struct CommitLog<'a> {
+    store: &'a dyn Store,
+    owner: OwnerToken,
+    labels: &'a Labels,
+    commits: &'a mut Vec<PublishedCommit>,
+}
+
+impl CommitLog<'_> {
+    /// Commits operations together with the records of the labels that change with them (LABEL-1),
+    /// and notes the commit with its facts.
+    ///
+    /// What was charged for the changes stays pending if the commit fails: the caller tries again,
+    /// or takes it back.
+    fn commit_with_labels(
+        &mut self,
+        changes: &[&LabelChange],
+        ops: &mut Vec<WriteOp>,
+        sync_level: SyncLevel,
+        facts: impl FnOnce() -> Vec<AppendedFacts>,
+    ) -> Result<(), StoreError> {
+        let at_ms = now_ms();
+        let draft = self.labels.draft(changes.iter().copied(), at_ms);
+        ops.extend(label_ops(&draft)?);
+        let batch = Batch {
+            ops,
+            at_ms,
+            sync_level,
+        };
+        let number = commit_to_store(self.store, self.owner, batch)?;
+        self.labels.finish(draft, changes.iter().copied());
+        self.commits.push(PublishedCommit {
+            number,
+            at_ms,
+            facts: facts(),
+        });
+        Ok(())
+    }
 }
 
 impl EncodedAppend {
@@ -135,27 +208,26 @@ impl EncodedBatch {
     /// append is committed by itself: an append never fails because of the data of another.
     fn commit(
         &mut self,
-        (store, owner): (&dyn Store, OwnerToken),
-        labels: &Labels,
+        mut log: CommitLog<'_>,
         appends: &mut [EncodedAppend],
         sync_level: SyncLevel,
     ) -> Result<(), StoreError> {
         let valid = appends.iter().filter(|append| append.outcome.is_ok());
         let is_single = valid.clone().count() <= 1;
-        let changes: Vec<_> = valid.flat_map(|append| &append.label_changes).collect();
+        let changes: Vec<_> = valid
+            .clone()
+            .flat_map(|append| &append.label_changes)
+            .collect();
+        let facts = || {
+            let facts = valid.flat_map(|append| &append.facts);
+            facts.cloned().collect()
+        };
         let own_ops = self.ops.len();
-        let result = commit_with_labels(labels, &changes, &mut self.ops, |ops, at_ms| {
-            let batch = Batch {
-                ops,
-                at_ms,
-                sync_level,
-            };
-            commit_to_store(store, owner, batch)
-        });
+        let result = log.commit_with_labels(&changes, &mut self.ops, sync_level, facts);
         match result {
             Err(error) if is_refusal(&error) && !is_single => {
                 self.ops.truncate(own_ops);
-                self.commit_each((store, owner), labels, appends);
+                self.commit_each(&mut log, appends);
                 // The appends that succeeded were only written. This empty batch makes them as
                 // durable as the whole batch would have been.
                 let batch = Batch {
@@ -163,18 +235,13 @@ impl EncodedBatch {
                     at_ms: now_ms(),
                     sync_level,
                 };
-                commit_to_store(store, owner, batch)
+                commit_to_store(log.store, log.owner, batch).map(drop)
             }
             result => result,
         }
     }
 
-    fn commit_each(
-        &mut self,
-        (store, owner): (&dyn Store, OwnerToken),
-        labels: &Labels,
-        appends: &mut [EncodedAppend],
-    ) {
+    fn commit_each(&mut self, log: &mut CommitLog<'_>, appends: &mut [EncodedAppend]) {
         let mut ops = std::mem::take(&mut self.ops).into_iter();
         let mut contents = std::mem::take(&mut self.contents).into_iter();
         for append in appends {
@@ -184,15 +251,8 @@ impl EncodedBatch {
                 continue;
             }
             let changes: Vec<_> = append.label_changes.iter().collect();
-            let result = commit_with_labels(labels, &changes, &mut ops, |ops, at_ms| {
-                let batch = Batch {
-                    ops,
-                    at_ms,
-                    sync_level: SyncLevel::Written,
-                };
-                commit_to_store(store, owner, batch)
-            });
-            match result {
+            let facts = || append.facts.clone();
+            match log.commit_with_labels(&changes, &mut ops, SyncLevel::Written, facts) {
                 Ok(()) => {
                     self.contents.extend(contents);
                     append.label_changes.clear();
@@ -206,30 +266,12 @@ impl EncodedBatch {
     }
 }
 
-/// Commits operations together with the records of the labels that change with them (LABEL-1).
-///
-/// What was charged for the changes stays pending if the commit fails: the caller tries again, or
-/// takes it back.
-fn commit_with_labels(
-    labels: &Labels,
-    changes: &[&LabelChange],
-    ops: &mut Vec<WriteOp>,
-    commit: impl FnOnce(&[WriteOp], u64) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let at_ms = now_ms();
-    let draft = labels.draft(changes.iter().copied(), at_ms);
-    ops.extend(label_ops(&draft)?);
-    commit(ops, at_ms)?;
-    labels.finish(draft, changes.iter().copied());
-    Ok(())
-}
-
 /// Commits to the store. One that panics has failed for good: what it has written is not known.
 fn commit_to_store(
     store: &dyn Store,
     owner: OwnerToken,
     batch: Batch<'_>,
-) -> Result<(), StoreError> {
+) -> Result<CommitNumber, StoreError> {
     catch_unwind(AssertUnwindSafe(|| store.commit(owner, batch)))
         .unwrap_or_else(|panic| Err(StoreError::Failed(panic_text(&*panic))))
 }

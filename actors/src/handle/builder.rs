@@ -20,6 +20,7 @@ use super::file_tools::file_tools;
 use super::kernel::Kernel;
 use super::recovery::Recovery;
 use crate::checkpoint::CheckpointActor;
+use crate::commit_feed::CommitFeed;
 use crate::content_cache::ContentCache;
 use crate::context::{KernelContext, Limits};
 use crate::durability::Durability;
@@ -357,10 +358,12 @@ impl KernelBuilder {
             resumed_pids,
             last_checkpoint_id,
             labels,
+            last_commit,
             losses,
             acknowledged_losses,
         } = self.claim_store().await?;
         let labels = Arc::new(labels.with_slices(self.label_slices));
+        let commit_feed = Arc::new(CommitFeed::new(last_commit));
         let ownership = Arc::new(Ownership::new(self.lease));
         let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, handle) = match claimed {
@@ -389,6 +392,7 @@ impl KernelBuilder {
                 last_checkpoint_id,
                 content_cache.clone(),
                 labels.clone(),
+                commit_feed.clone(),
                 ownership.clone(),
                 self.durability,
             ),
@@ -435,6 +439,7 @@ impl KernelBuilder {
             checkpoint,
             temp_files,
             events: RwLock::new(Some(events)),
+            commit_feed,
             labels,
             model_permits,
             limits: self.limits,

@@ -129,7 +129,7 @@ fn readable_log(
 }
 
 /// The name of the program; empty if the first snapshot is lost.
-fn program_name(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
+pub(super) fn program_name(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
     match store.journal(pid, Some(FactNumber(0))) {
         Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => Ok(String::new()),
         journal => Ok(journal?.row.program.to_string()),
@@ -178,7 +178,7 @@ pub fn log_lines(commit_facts: &Facts) -> impl Iterator<Item = Result<LogLine, K
     })
 }
 
-fn summarize(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
+pub(super) fn summarize(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
     let fact = decode_fact(pid, fact)?;
     Ok((fact.name(), summary_line(&fact)))
 }
@@ -188,7 +188,20 @@ pub(super) fn image_at(
     context: &KernelContext,
     (pid, at): (Pid, Position),
 ) -> Result<Image, KernelError> {
-    let up_to = match at {
+    let up_to = image_position(store, (pid, at))?;
+    Ok(
+        recovery::load_process(store, context, pid, up_to, LoadPurpose::Inspect)?
+            .state
+            .image(),
+    )
+}
+
+/// The fact that a position names; `None` for the last one.
+pub(super) fn image_position(
+    store: &dyn Store,
+    (pid, at): (Pid, Position),
+) -> Result<Option<FactNumber>, KernelError> {
+    Ok(match at {
         Position::Now => None,
         Position::Fact(fact) => Some(fact),
         Position::Checkpoint(id) => {
@@ -198,10 +211,5 @@ pub(super) fn image_at(
                 checkpoint: id,
             })?)
         }
-    };
-    Ok(
-        recovery::load_process(store, context, pid, up_to, LoadPurpose::Inspect)?
-            .state
-            .image(),
-    )
+    })
 }

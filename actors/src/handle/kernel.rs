@@ -323,6 +323,18 @@ impl Kernel {
         Events::new(self.context.subscribe(), None)
     }
 
+    /// Whether the kernel runs on a store.
+    #[must_use]
+    pub fn has_store(&self) -> bool {
+        self.context.has_store
+    }
+
+    /// Whether the store is open for reading only: processes can be looked at, and none runs.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.context.is_read_only()
+    }
+
     /// Why the kernel stopped for good, as [`closed`](Self::closed) says; `None` while it may act.
     #[must_use]
     pub fn close_reason(&self) -> Option<CloseReason> {

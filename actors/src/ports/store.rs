@@ -41,6 +41,9 @@ pub trait Store: Send + Sync + 'static {
     /// number of operations. A content that the store already has is not written again. A batch
     /// without operations that requires a sync makes everything durable that was written before it.
     ///
+    /// Returns the number of the commit, which is greater than that of every earlier commit. For a
+    /// batch without operations, returns the number of the last commit, or 0 if there is none.
+    ///
     /// # Errors
     /// After an error, none of the operations counts as committed.
     ///
@@ -59,7 +62,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// After [`StoreError::Io`] or [`StoreError::Failed`], part of the batch may be on the disk. After
     /// any other error nothing was written.
-    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<CommitNumber, StoreError>;
 
     /// The process table. If records are lost, the result lists the readable rows and describes
     /// the losses.
@@ -96,6 +99,17 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Lost`],
     /// [`StoreError::Io`].
     fn history(&self, pid: Pid) -> Result<History, StoreError>;
+
+    /// Like [`history`](Self::history), without the commits up to and including `after`. Costs a
+    /// read for each commit after it, and a few more; the default costs the whole history.
+    ///
+    /// # Errors
+    /// As [`Store::history`].
+    fn history_after(&self, pid: Pid, after: CommitNumber) -> Result<History, StoreError> {
+        let mut history = self.history(pid)?;
+        history.commits.retain(|committed| committed.commit > after);
+        Ok(history)
+    }
 
     /// Checks that the end of a process is its last word: fails if a lost record may have reopened
     /// it. Reading its journal does not fail for that. A store that reports no losses needs no
@@ -251,7 +265,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).claim()
     }
 
-    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<CommitNumber, StoreError> {
         (**self).commit(owner, batch)
     }
 
@@ -274,6 +288,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {
         (**self).history(pid)
+    }
+
+    fn history_after(&self, pid: Pid, after: CommitNumber) -> Result<History, StoreError> {
+        (**self).history_after(pid, after)
     }
 
     fn check_end(&self, pid: Pid) -> Result<(), StoreError> {

@@ -74,6 +74,20 @@ impl LocalHost {
         self.launcher.missing_confinement()
     }
 
+    /// Why commands or servers of programs may run unconfined, as the end of a sentence; `None` if
+    /// each of them is confined. What is not confined can do everything that the user can: use a
+    /// control socket, or read the secret of one.
+    #[must_use]
+    pub fn unconfined_reason(&self) -> Option<String> {
+        let named: Vec<_> = self.permissions.unconfined().collect();
+        if !named.is_empty() {
+            return Some(format!("{} may run unconfined", named.join(", ")));
+        }
+        self.launcher.runs_without_confinement().then(|| {
+            "this system cannot confine commands, and they are permitted all the same".to_owned()
+        })
+    }
+
     /// Where relative paths and commands start from, without symbolic links.
     #[must_use]
     pub fn working_dir(&self) -> &Path {

@@ -1,9 +1,11 @@
-//! The configuration of every HTTP client in Dormouse.
+//! The configuration of every HTTP client in Dormouse, and what its servers share (`server`).
 //!
 //! TLS is rustls on ring, with compiled-in root certificates, those of the user and those of a
 //! program ([`CaCertificates`]). Redirects are not followed: they would send the key in the headers
 //! to a server that was not permitted. Servers on this machine are never reached through a proxy.
 
+#[cfg(feature = "server")]
+pub mod server;
 mod trust;
 
 use std::net::IpAddr;

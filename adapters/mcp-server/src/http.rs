@@ -1,6 +1,6 @@
 //! Sessions over streamable HTTP, at `/mcp`.
 //!
-//! Each connection takes one of a bounded number of slots (`connections.rs`). A request is admitted
+//! Each connection takes one of a bounded number of slots. A request is admitted
 //! by its path, origin, token and the number of sessions; its body is read with a size limit and
 //! deadlines. Then `rmcp` checks the header `Host`, manages the session and handles the request.
 
@@ -8,10 +8,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use dormouse_http::server::{BodyError, Connections, Slot, accept, is_origin_allowed, read_body};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -23,8 +24,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::admission::{Hosts, HttpSettings, Token, is_origin_allowed};
-use crate::connections::{Connections, Slot};
+use crate::admission::{Hosts, HttpSettings, Token};
 use crate::handler::{Handler, Sessions};
 use crate::server::{McpServer, ServeError};
 
@@ -39,12 +39,6 @@ const FIRST_SESSIONLESS_VERSION: &str = "2026-07-28";
 
 /// The largest body of a request.
 const MAX_BODY_BYTES: usize = 64 << 20;
-
-/// The whole body must arrive within this time.
-const BODY_DEADLINE: Duration = Duration::from_secs(60);
-
-/// How long a client may pause in the middle of a body.
-const BODY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The headers of a request must arrive within this time. It also limits how long a connection is
 /// kept alive without a request, so it is longer than common clients keep idle connections (4 to
@@ -93,7 +87,7 @@ impl McpServer {
         let connections = Connections::new(MAX_CONNECTIONS);
         let accepting = async {
             loop {
-                let stream = accept(&listener).await?;
+                let stream = accept(&listener).await.map_err(ServeError::Listener)?;
                 let slot = connections.admit().await;
                 let (endpoint, stop) = (endpoint.clone(), stop.clone());
                 tasks.spawn(async move {
@@ -158,30 +152,7 @@ impl McpServer {
     }
 }
 
-/// Accepts the next connection. A connection that fails immediately is skipped. If the system is
-/// out of resources, waits and tries again.
-async fn accept(listener: &TcpListener) -> Result<TcpStream, ServeError> {
-    use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, InvalidInput};
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return Ok(stream),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ConnectionAborted | ConnectionReset | Interrupted
-                ) => {}
-            Err(error) if error.kind() == InvalidInput => return Err(ServeError::Listener(error)),
-            Err(error) => {
-                tracing::warn!("no connection can be accepted: {error}");
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        }
-    }
-}
-
 async fn serve_stream(stream: TcpStream, endpoint: Arc<Endpoint>, slot: Arc<Slot>) {
-    // If this fails, small messages are sent with a delay, which is harmless.
-    let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let (endpoint, slot) = (endpoint.clone(), slot.clone());
         async move { Ok::<_, Infallible>(endpoint.handle(request, &slot).await) }
@@ -204,9 +175,9 @@ impl Endpoint {
             return refusal;
         }
         let (head, body) = request.into_parts();
-        let body = match read_body(body).await {
+        let body = match read_body(body, MAX_BODY_BYTES).await {
             Ok(body) => body,
-            Err((status, why)) => return text_response(status, &why),
+            Err(error) => return text_response(status_of(&error), &error.to_string()),
         };
         // The connection is not evicted before the end of the answer, which may be a stream of
         // events.
@@ -220,7 +191,7 @@ impl Endpoint {
             // The session has ended. Some clients accept only the status 204 as confirmation.
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
-        response.map(|body| guard.attach_to(body))
+        response.map(|body| guard.attach_to(body).boxed())
     }
 
     /// Returns the response to a request that is not admitted; `None` if the request is admitted.
@@ -279,43 +250,12 @@ impl Endpoint {
     }
 }
 
-/// Reads a whole body. An error is the status and the text of the response.
-async fn read_body(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
-    let too_late = || {
-        (
-            StatusCode::REQUEST_TIMEOUT,
-            "the body did not arrive in time".to_owned(),
-        )
-    };
-    let mut body = Limited::new(body, MAX_BODY_BYTES);
-    let reading = async {
-        let mut bytes = BytesMut::new();
-        while let Some(frame) = tokio::time::timeout(BODY_PAUSE, body.frame())
-            .await
-            .map_err(|_| too_late())?
-        {
-            let frame =
-                frame.map_err(
-                    |error| match error.is::<http_body_util::LengthLimitError>() {
-                        true => (
-                            StatusCode::PAYLOAD_TOO_LARGE,
-                            format!("a body has at most {MAX_BODY_BYTES} bytes"),
-                        ),
-                        false => (
-                            StatusCode::BAD_REQUEST,
-                            "the body cannot be read".to_owned(),
-                        ),
-                    },
-                )?;
-            if let Ok(data) = frame.into_data() {
-                bytes.extend_from_slice(&data);
-            }
-        }
-        Ok(bytes.freeze())
-    };
-    tokio::time::timeout(BODY_DEADLINE, reading)
-        .await
-        .unwrap_or_else(|_| Err(too_late()))
+fn status_of(error: &BodyError) -> StatusCode {
+    match error {
+        BodyError::TooLate => StatusCode::REQUEST_TIMEOUT,
+        BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        BodyError::Unreadable => StatusCode::BAD_REQUEST,
+    }
 }
 
 fn text_response(status: StatusCode, text: &str) -> Response<Body> {

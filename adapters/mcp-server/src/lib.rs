@@ -17,7 +17,6 @@ mod admission;
 mod bounded_lines;
 mod call_result;
 mod capabilities;
-mod connections;
 mod handler;
 mod http;
 mod kept_outputs;

@@ -81,7 +81,7 @@ impl<L: RecordLog> RecordStore<L> {
         cache: &mut WriterCache,
         owner: OwnerToken,
         batch: Batch<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<CommitNumber, StoreError> {
         self.load_cache(cache, batch.ops)?;
         let checked = self.check(cache, batch)?;
         let (codec, new_header) = self.codec_to_write(owner)?;
@@ -104,7 +104,7 @@ impl<L: RecordLog> RecordStore<L> {
             self.remember_codec(codec);
         }
         update_cache(cache, batch.ops, checked, commit);
-        Ok(())
+        Ok(commit)
     }
 
     /// Loads the records that the validation of these ops needs into the cache.

@@ -240,25 +240,24 @@ impl Store for LogStore {
         self.writer().claim()
     }
 
-    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<CommitNumber, StoreError> {
         let mut writer = self.writer();
         writer.check_writable()?;
         check_owner(owner, writer.owner())?;
         self.prepare_index(&writer, batch.ops)?;
         let builders = self.build_records(batch)?;
         if builders.is_empty() {
-            return if batch.sync_level == SyncLevel::Synced {
-                writer.sync()
-            } else {
-                Ok(())
-            };
+            if batch.sync_level == SyncLevel::Synced {
+                writer.sync()?;
+            }
+            return Ok(writer.last_commit());
         }
         let encoded = writer.encode(builders, batch.at_ms)?;
         self.quota
             .check(self.log.bytes(), encoded.length(), batch.ops)?;
         let written = writer.append(encoded, batch.sync_level)?;
         self.apply_commit(&writer, &written);
-        Ok(())
+        Ok(writer.last_commit())
     }
 
     fn processes(&self) -> Result<ProcessListing, StoreError> {
@@ -279,7 +278,11 @@ impl Store for LogStore {
     }
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {
-        self.retry_if_moved(|| self.read_history(pid))
+        self.retry_if_moved(|| self.read_history(pid, CommitNumber(0)))
+    }
+
+    fn history_after(&self, pid: Pid, after: CommitNumber) -> Result<History, StoreError> {
+        self.retry_if_moved(|| self.read_history(pid, after))
     }
 
     fn check_end(&self, pid: Pid) -> Result<(), StoreError> {

@@ -155,7 +155,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
     (1..=survived).for_each(|number| {
         expected_store
             .commit(owner, Batch::durable(&entries(number), number))
-            .unwrap()
+            .unwrap();
     });
     assert_eq!(
         store.processes().unwrap(),
@@ -366,7 +366,7 @@ fn a_failed_reservation_of_space_does_not_lengthen_the_log() {
         (1..=last).for_each(|number| {
             store
                 .commit(owner, Batch::durable(&entries(number), number))
-                .unwrap()
+                .unwrap();
         });
         // After a kill, nothing that was written is lost.
         let killed = disk.after_power_loss(&mut |limit| usize::from(limit == 3));

@@ -75,11 +75,17 @@ impl LogStore {
         })
     }
 
-    pub(crate) fn read_history(&self, pid: Pid) -> Result<History, StoreError> {
-        self.with_acknowledged_losses(pid, || self.load_history(pid))
+    pub(crate) fn read_history(
+        &self,
+        pid: Pid,
+        after: CommitNumber,
+    ) -> Result<History, StoreError> {
+        self.with_acknowledged_losses(pid, || self.load_history(pid, after))
     }
 
-    fn load_history(&self, pid: Pid) -> Result<History, StoreError> {
+    /// The history without the commits up to `after`. Reads the latest commits first, so that it
+    /// stops at the first one that is left out.
+    fn load_history(&self, pid: Pid, after: CommitNumber) -> Result<History, StoreError> {
         let entry = self.entry(pid)?;
         let oldest_snapshot = entry.oldest_image_at();
         let last = entry.last;
@@ -103,13 +109,26 @@ impl LogStore {
             );
         }
         let mut commits = Vec::new();
-        for at in locations {
+        let mut damage = None;
+        for at in locations.into_iter().rev() {
             match record_read::read_committed_facts(&self.log, at) {
-                // The record was damaged after the index was built: the history has a gap here.
-                Err(StoreError::Damaged { .. }) if !commits.is_empty() => {}
-                read => commits.push(read?),
+                // The record was damaged after the index was built: the history has a gap here,
+                // unless this is its beginning.
+                Err(error @ StoreError::Damaged { .. }) => damage = Some(error),
+                read => {
+                    let committed: CommittedFacts = read?;
+                    damage = None;
+                    if committed.commit <= after {
+                        break;
+                    }
+                    commits.push(committed);
+                }
             }
         }
+        if let Some(damage) = damage {
+            return Err(damage);
+        }
+        commits.reverse();
         commits
             .iter_mut()
             .take(1)

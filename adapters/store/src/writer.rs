@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{OwnerToken, StoreError, SyncLevel};
+use dormouse_proto::id::CommitNumber;
 
 use crate::append_file::{AppendError, AppendFile as _, append, sync, truncate};
 use crate::disk::{Disk, ReadOnlyDisk};
@@ -180,6 +181,11 @@ impl Writer {
                 path: self.dir.display().to_string(),
             }),
         }
+    }
+
+    /// The number of the last commit; 0 if there is none.
+    pub(crate) fn last_commit(&self) -> CommitNumber {
+        CommitNumber(self.position.commit)
     }
 
     /// Encodes the records of the next commit. Costs the compression of contents and the

@@ -91,7 +91,7 @@ pub(super) fn http_setup(address: SocketAddr, args: &Mcp) -> Result<HttpSetup, F
 ///
 /// # Errors
 /// Says what an origin is.
-pub(super) fn parse_origin(text: &str) -> anyhow::Result<String> {
+pub(crate) fn parse_origin(text: &str) -> anyhow::Result<String> {
     let text = text.trim_end_matches('/').to_ascii_lowercase();
     let machine = text
         .strip_prefix("http://")

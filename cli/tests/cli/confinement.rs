@@ -2,6 +2,7 @@
 //! and gone when the kernel is.
 
 mod bench;
+mod control_socket;
 mod leftovers;
 #[expect(
     clippy::disallowed_methods,

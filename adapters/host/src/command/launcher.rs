@@ -123,6 +123,11 @@ impl Launcher {
             .and_then(|_| self.support.missing_support())
     }
 
+    /// Whether programs run unconfined since the system cannot confine them.
+    pub(crate) fn runs_without_confinement(&self) -> bool {
+        self.permissions.runs_without_confinement() && !self.support.is_complete()
+    }
+
     /// Makes a program ready to be started.
     ///
     /// # Errors

@@ -19,6 +19,9 @@ use crate::log::{Record, RecordLog, StreamKind};
 use crate::row::StoredRow;
 use crate::validator::check_not_deleted;
 
+/// The number of facts that one read of a part of a history loads.
+const FACTS_AT_ONCE: u64 = 64;
+
 impl<L: RecordLog> Store for RecordStore<L> {
     fn folder(&self) -> Option<&Path> {
         self.log.folder()
@@ -37,7 +40,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
         Ok(owner)
     }
 
-    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<CommitNumber, StoreError> {
         let mut cache = self.cache();
         let result = self.commit_with(&mut cache, owner, batch);
         if result.is_err() {
@@ -104,6 +107,39 @@ impl<L: RecordLog> Store for RecordStore<L> {
             let facts = stream(StreamKind::Fact, pid);
             for fact in self.log.read(facts, row.oldest_snapshot.0 + 1..=u64::MAX)? {
                 add_to_commits(&mut commits, &fact);
+            }
+            Ok(History::complete(pid, commits))
+        })
+    }
+
+    fn history_after(&self, pid: Pid, after: CommitNumber) -> Result<History, StoreError> {
+        self.read_consistently(pid, |row| {
+            let facts = stream(StreamKind::Fact, pid);
+            let mut chunks = Vec::new();
+            let mut end = self.last_fact(pid, row)?;
+            // The latest facts are read first, until one was written by an earlier commit.
+            let mut is_complete = false;
+            while end > row.oldest_snapshot && !is_complete {
+                let first = (end.0 + 1)
+                    .saturating_sub(FACTS_AT_ONCE)
+                    .max(row.oldest_snapshot.0 + 1);
+                let mut chunk = self.log.read(facts, first..=end.0)?;
+                let count = chunk.len();
+                chunk.retain(|fact| fact.commit > after);
+                is_complete = chunk.len() < count;
+                chunks.push(chunk);
+                end = FactNumber(first - 1);
+            }
+            let mut commits = Vec::new();
+            if row.oldest_snapshot == FactNumber(0) && !is_complete {
+                let birth = self.log.read(stream(StreamKind::Snapshot, pid), 0..=0)?;
+                birth
+                    .iter()
+                    .filter(|birth| birth.commit > after)
+                    .for_each(|birth| add_to_commits(&mut commits, birth));
+            }
+            for fact in chunks.iter().rev().flatten() {
+                add_to_commits(&mut commits, fact);
             }
             Ok(History::complete(pid, commits))
         })

@@ -166,7 +166,7 @@ impl Store for WriterAndReader {
     fn claim(&self) -> Result<OwnerToken, StoreError> {
         self.writes.claim()
     }
-    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<CommitNumber, StoreError> {
         self.writes.commit(owner, batch)
     }
     fn processes(&self) -> Result<ProcessListing, StoreError> {

@@ -156,6 +156,16 @@ fn only_what_is_counted_for_labels_can_be_limited() {
     assert_eq!(check(Budget::default()), Err(LabelError::NoLimit));
     let processes = of_output(1).with(Amount::Processes, Some(3));
     assert_eq!(check(processes), Err(LabelError::Amount(Amount::Processes)));
+    // East of Greenwich, the first day of the epoch begins before the epoch.
+    for zone in ["Europe/Berlin", "Asia/Tokyo", "America/New_York", "UTC"] {
+        for per in [Period::Day, Period::Month] {
+            let budget = LabelBudget {
+                per,
+                ..LabelBudget::per_day(of_output(1)).in_zone(zone)
+            };
+            assert!(check_label_budget(&budget).is_ok(), "{zone}");
+        }
+    }
     let moon = LabelBudget::per_day(of_output(1)).in_zone("Moon/Tycho");
     let error = check_label_budget(&moon).unwrap_err();
     assert!(

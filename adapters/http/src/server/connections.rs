@@ -2,7 +2,7 @@
 //!
 //! A client can open connections at no cost and never send a request. When all slots are taken, a
 //! new connection therefore evicts one that is not being served: first the oldest one without an
-//! admitted request (`admission.rs`) whose body has come, then the one that is idle longest. A
+//! admitted request whose body has come, then the one that is idle longest. A
 //! connection is never evicted while its request is being answered, so an open event stream keeps
 //! its slot. A client that only holds connections open therefore delays no other client.
 //!
@@ -15,34 +15,35 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
+use http_body::Body;
 use http_body_util::BodyExt as _;
-use http_body_util::combinators::BoxBody;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// A bounded number of connections.
-pub(crate) struct Connections {
+#[derive(Debug)]
+pub struct Connections {
     capacity: usize,
     open: Mutex<OpenConnections>,
     /// Notified when a slot is freed, or when the connection in it can be evicted.
     freed: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct OpenConnections {
     /// A logical clock: it counts new connections and answered requests, to order them by age.
     clock: u64,
     by_number: BTreeMap<u64, Connection>,
 }
 
+#[derive(Debug)]
 struct Connection {
     state: State,
     evicted: CancellationToken,
 }
 
 /// The order of the states is the order of eviction. The numbers are values of the logical clock.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     /// The connection has not sent a complete request that was admitted.
     Unproven { since: u64 },
@@ -53,7 +54,9 @@ enum State {
 }
 
 impl Connections {
-    pub(crate) fn new(capacity: usize) -> Arc<Self> {
+    /// At most `capacity` connections.
+    #[must_use]
+    pub fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self {
             capacity,
             open: Mutex::default(),
@@ -63,7 +66,7 @@ impl Connections {
 
     /// Returns a slot for a new connection. Waits only while all other connections are being
     /// served.
-    pub(crate) async fn admit(self: &Arc<Self>) -> Slot {
+    pub async fn admit(self: &Arc<Self>) -> Slot {
         loop {
             if let Some(slot) = self.try_admit() {
                 return slot;
@@ -119,7 +122,8 @@ impl OpenConnections {
 }
 
 /// The slot of one connection, which is freed when this is dropped.
-pub(crate) struct Slot {
+#[derive(Debug)]
+pub struct Slot {
     connections: Arc<Connections>,
     number: u64,
     evicted: CancellationToken,
@@ -127,13 +131,15 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// Cancelled when the connection is evicted.
-    pub(crate) fn evicted(&self) -> CancellationToken {
+    #[must_use]
+    pub fn evicted(&self) -> CancellationToken {
         self.evicted.clone()
     }
 
     /// Keeps the connection from being evicted until the returned guard is dropped. Call it when a
     /// complete request was admitted.
-    pub(crate) fn serve(self: &Arc<Self>) -> RequestGuard {
+    #[must_use]
+    pub fn serve(self: &Arc<Self>) -> RequestGuard {
         self.set_state(|_| State::Answering);
         RequestGuard { slot: self.clone() }
     }
@@ -156,22 +162,19 @@ impl Drop for Slot {
 }
 
 /// A request that is being answered, whose connection is not evicted.
-pub(crate) struct RequestGuard {
+#[derive(Debug)]
+pub struct RequestGuard {
     slot: Arc<Slot>,
 }
 
 impl RequestGuard {
     /// Returns the body with this guard attached: the guard is dropped once the body was sent or
     /// dropped.
-    pub(crate) fn attach_to<E: Send + Sync + 'static>(
-        self,
-        body: BoxBody<Bytes, E>,
-    ) -> BoxBody<Bytes, E> {
+    pub fn attach_to<B: Body>(self, body: B) -> impl Body<Data = B::Data, Error = B::Error> {
         body.map_frame(move |frame| {
             let _guard = &self;
             frame
         })
-        .boxed()
     }
 }
 
