@@ -97,6 +97,11 @@ fn the_walk_with_a_diary_does_what_it_says() {
 }
 
 #[test]
+fn the_walk_with_the_control_api_does_what_it_says() {
+    assert_eq!(run_chapter("docs/control-api.md"), (1, 1));
+}
+
+#[test]
 fn the_first_command_of_the_readme_prints_what_it_says_and_is_the_picture() {
     let folder = tempfile::tempdir().unwrap();
     let audit = folder.path().join("examples/audit");

@@ -737,7 +737,8 @@ fn random_operations_have_the_same_answers_with_and_without_sweeps() {
                         sync_level,
                     },
                 );
-                taken.map_err(|error| error.to_string())
+                // A sweep makes commits of its own, so the numbers differ.
+                taken.map(drop).map_err(|error| error.to_string())
             };
             assert_eq!(
                 outcome(&store, owners.0),
