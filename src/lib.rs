@@ -57,7 +57,7 @@
 //!
 //! # Features
 //!
-//! All features except `grammars`, `bedrock` and `vertex` are enabled by default; `store` enables
+//! All features except `api`, `grammars`, `bedrock` and `vertex` are enabled by default; `store` enables
 //! `compression`. Each feature only adds items. With `default-features = false`, this crate contains
 //! only the kernel, and an embedder supplies models, tools and a store.
 //!
@@ -69,6 +69,7 @@
 //! | `vertex` | `models`, and Anthropic's and Google's models at Google Vertex AI | about 215 |
 //! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP, TLS and OAuth | about 230 |
 //! | `host` | commands and files of this machine under permissions, [`host`] | about 175 |
+//! | `api` | the control API, [`api`]: a kernel over HTTP | about 205 |
 //! | `store` | the durable store on disk, [`store`]; without a store a kernel forgets its processes when it ends | about 180 |
 //! | `compression` | compression for a store of your own, [`records`]: C code of zstd; `store` enables it | about 165 |
 //! | `grammars` | functions and classes as units of source code: C parsers | about 170 |
@@ -170,6 +171,9 @@ mod book {
     struct Limits;
     #[doc = include_str!("../docs/speculation.md")]
     struct Speculation;
+    #[cfg(feature = "api")]
+    #[doc = include_str!("../docs/control-api.md")]
+    struct ControlApi;
     #[doc = include_str!("../docs/alarms.md")]
     struct Alarms;
     #[doc = include_str!("../docs/confinement.md")]

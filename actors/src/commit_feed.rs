@@ -90,10 +90,10 @@ pub(crate) struct CommitFeed {
 }
 
 impl CommitFeed {
-    /// `last` is the last commit in the store.
-    pub(crate) fn new(last: CommitNumber) -> Self {
+    /// Nothing is committed yet.
+    pub(crate) fn new() -> Self {
         Self {
-            last: AtomicU64::new(last.0),
+            last: AtomicU64::new(0),
             sender: RwLock::new(Some(broadcast::Sender::new(CAPACITY))),
         }
     }
@@ -111,15 +111,20 @@ impl CommitFeed {
         }
     }
 
-    /// The commits from now on, and the last commit before the first of them. Commits up to that
-    /// number may be published again.
-    pub(crate) fn subscribe(&self) -> (CommitNumber, broadcast::Receiver<Arc<PublishedCommit>>) {
+    /// The commits from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<PublishedCommit>> {
         let sender = self.sender.read().unwrap_or_else(PoisonError::into_inner);
-        let receiver = sender.as_ref().map_or_else(
+        sender.as_ref().map_or_else(
             || broadcast::Sender::new(1).subscribe(),
             broadcast::Sender::subscribe,
-        );
-        (CommitNumber(self.last.load(Ordering::SeqCst)), receiver)
+        )
+    }
+
+    /// The last commit of this kernel; `None` if it has made none. Whoever subscribes before asking
+    /// gets every later commit.
+    pub(crate) fn last(&self) -> Option<CommitNumber> {
+        let last = self.last.load(Ordering::SeqCst);
+        (last > 0).then_some(CommitNumber(last))
     }
 
     /// Ends every subscription.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::alarm::Alarm;
+use dormouse::api::view::AlarmView;
 use dormouse::id::Pid;
 use dormouse::schedule::format_time;
 use serde_json::json;
@@ -55,7 +56,11 @@ pub(crate) async fn alarms(args: Alarms) -> Result<ExitCode, Failure> {
     }
     for (pid, alarm) in &open {
         if args.json {
-            writeln!(out, "{}", terminal::escaped_json(&alarm_json(*pid, alarm)))?;
+            writeln!(
+                out,
+                "{}",
+                terminal::escaped_json(&json!(AlarmView::new(*pid, alarm)))
+            )?;
         } else {
             writeln!(out, "{}", alarm_line(*pid, alarm))?;
         }
@@ -65,19 +70,6 @@ pub(crate) async fn alarms(args: Alarms) -> Result<ExitCode, Failure> {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(3)
-    })
-}
-
-fn alarm_json(pid: Pid, alarm: &Alarm) -> serde_json::Value {
-    json!({
-        "pid": pid.0,
-        "alarm": alarm.id.to_string(),
-        "due": format_time(alarm.due_ms),
-        "due_ms": alarm.due_ms,
-        "cron": alarm.repeat.as_ref().map(|repeat| &*repeat.cron),
-        "zone": alarm.repeat.as_ref().map(|repeat| &*repeat.zone),
-        "missed": alarm.missed.word(),
-        "note": &*alarm.note,
     })
 }
 

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
+use dormouse::api::view::CallView;
 use dormouse::id::ProcessCallId;
-use dormouse::program::ValueSchema;
-use dormouse::record::{HoldReason, RepeatedEffect};
+use dormouse::record::HoldReason;
 use dormouse::{HeldCall, KernelError, ProcessError, Verdict};
 use serde_json::{Value, json};
 
@@ -269,35 +269,9 @@ fn call_line(call: &HeldCall) -> String {
     format!("{} {what}", call.id)
 }
 
-/// What a held call repeats, as JSON; `call` is null if it is not known.
-fn repeats_json(effect: Option<&RepeatedEffect>) -> Value {
-    let call = effect.map(|effect| effect.call.to_string());
-    let answer = effect.and_then(|effect| effect.answer.as_deref());
-    json!({ "call": call, "answer": answer })
-}
-
 /// A held call as JSON. Scripts read it: `docs/approval.md`.
 pub(crate) fn call_json(call: &HeldCall) -> Value {
-    let rule = match &call.reason {
-        HoldReason::Rule { rule } => Some(&**rule),
-        HoldReason::Question | HoldReason::Repeats { .. } | HoldReason::Speculation => None,
-    };
-    let repeats = match &call.reason {
-        HoldReason::Repeats { effect } => Some(repeats_json(effect.as_ref())),
-        HoldReason::Rule { .. } | HoldReason::Question | HoldReason::Speculation => None,
-    };
-    let question = call.question.as_ref().map(|question| {
-        let schema = question.schema.as_ref().map(ValueSchema::json);
-        json!({
-            "text": question.text, "choices": question.choices, "schema": schema,
-        })
-    });
-    json!({
-        "call": call.id.to_string(), "pid": call.id.pid.0, "tool": &*call.tool,
-        "args": &*call.args, "rule": rule, "question": question, "repeats": repeats,
-        "speculative": is_speculative(call), "since_ms": call.since_ms,
-        "expires_ms": call.expires_ms,
-    })
+    json!(CallView::from(call))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Args;
 use dormouse::Kernel;
-use dormouse_api::{ControlApi, ControlSocket, Hosts, Scope, TcpSettings, Token, Tokens};
+use dormouse::api::{ControlApi, ControlSocket, Hosts, Scope, TcpSettings, Token, Tokens};
 use tokio::net::TcpListener;
 
 use crate::failure::Failure;

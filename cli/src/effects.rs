@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::ProcessEffect;
+use dormouse::api::view::EffectView;
 use dormouse::id::Pid;
 use dormouse::record::EffectPlace;
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ pub(crate) fn effect_line(effect: &ProcessEffect) -> String {
     };
     let place = match effect.place {
         EffectPlace::Ran { .. } => "",
-        place => &format!("[{}] ", place_word(place)),
+        place => &format!("[{}] ", EffectView::place_word(place)),
     };
     let answer = match (&effect.answer, effect.is_error) {
         (None, _) => "its answer is not known".to_owned(),
@@ -96,19 +97,5 @@ pub(crate) fn effect_line(effect: &ProcessEffect) -> String {
 
 /// An effect as JSON. Scripts read it: `docs/fence.md`.
 pub(crate) fn effect_json(effect: &ProcessEffect) -> Value {
-    json!({
-        "call": effect.call.to_string(), "fact": effect.fact.map(|fact| fact.0),
-        "tool": &*effect.tool, "access": effect.access.word(), "args": &*effect.args,
-        "place": place_word(effect.place), "answer": effect.answer.as_deref(),
-        "is_error": effect.is_error,
-    })
-}
-
-fn place_word(place: EffectPlace) -> &'static str {
-    match place {
-        EffectPlace::Ran { .. } => "done",
-        EffectPlace::Recalled { .. } => "recorded answer given again",
-        EffectPlace::Beyond => "beyond a point gone back to",
-        EffectPlace::DoneAgain => "done again since",
-    }
+    json!(EffectView::from(effect))
 }

@@ -4,13 +4,13 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use dormouse::api::view::{LabelView, describe_reached, describe_usage};
 use dormouse::label::{Label, LabelBudget, Period};
 use dormouse::schedule::format_time;
-use dormouse::{Amount, KernelError, LabelStatus};
-use serde_json::{Map, Value, json};
+use dormouse::{KernelError, LabelStatus};
+use serde_json::{Value, json};
 
 use crate::args::{ModelAmounts, Store};
 use crate::failure::Failure;
@@ -163,66 +163,9 @@ fn label_failure(error: KernelError) -> Failure {
     }
 }
 
-/// What was used of an amount.
-fn used(status: &LabelStatus, amount: Amount) -> u64 {
-    match amount {
-        Amount::InputTokens => status.spent.all_input_tokens(),
-        Amount::OutputTokens => status.spent.output_tokens,
-        _ => status.spent.cost_nanos,
-    }
-}
-
-/// What was used of each limit: `cost 1.02 of 5, output_tokens 64 of 50`.
-fn describe_usage(status: &LabelStatus) -> String {
-    let limits = status.budget.limits.limited();
-    let parts = limits.map(|(amount, limit)| {
-        let (used, limit) = (amount.show(used(status, amount)), amount.show(limit));
-        format!("{} {used} of {limit}", amount.word())
-    });
-    parts.collect::<Vec<_>>().join(", ")
-}
-
-/// The limit that was reached, or else what was used of each.
-fn describe_reached(status: &LabelStatus) -> String {
-    let reached = status.reached.as_ref();
-    reached.map_or_else(|| describe_usage(status), ToString::to_string)
-}
-
 /// A label as JSON. Scripts read it: `docs/limits.md`.
 pub(crate) fn label_json(status: &LabelStatus) -> Value {
-    let limits = status.budget.limits.limited();
-    let limits: Map<String, Value> = limits
-        .map(|(amount, limit)| {
-            let shown = json!({
-                "used": amount.show(used(status, amount)), "limit": amount.show(limit),
-            });
-            (amount.word().to_owned(), shown)
-        })
-        .collect();
-    json!({
-        "label": status.label.to_string(), "per": status.budget.per.word(),
-        "zone": &*status.budget.zone, "limits": limits, "since_ms": status.since_ms,
-        "until_ms": status.until_ms, "until": format_time(status.until_ms),
-        "is_used_up": status.reached.is_some(),
-    })
-}
-
-/// The label of a tree that is used up, if there is one; of several, the one that stays so longest.
-pub(crate) fn find_used_up(statuses: &[LabelStatus], labels: &Arc<[Label]>) -> Option<LabelStatus> {
-    let of_tree = |status: &&LabelStatus| labels.contains(&status.label);
-    let used_up = statuses.iter().filter(of_tree);
-    let used_up = used_up.filter(|status| status.reached.is_some());
-    used_up.max_by_key(|status| status.until_ms).cloned()
-}
-
-/// What a label has used up, and until when: `user=anna: output_tokens 64 of 50, until …`.
-pub(crate) fn describe_used_up(status: &LabelStatus) -> String {
-    let until = format_time(status.until_ms);
-    format!(
-        "{}: {}, until {until}",
-        status.label,
-        describe_reached(status)
-    )
+    json!(LabelView::from(status))
 }
 
 /// Which label holds trees up, and how they go on, on standard error.

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::Conversation;
-use dormouse::message::{Block, Message, Raw, Role};
+use dormouse::api::view::MessageView;
+use dormouse::message::{Block, Raw};
 use dormouse::server_tool::{ServerBlock, server_blocks};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::args::Store;
 use crate::failure::Failure;
@@ -70,15 +71,13 @@ pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
     }
     for (number, message) in numbered {
         if args.json {
-            let blocks: Vec<_> = message.blocks.iter().map(as_json).collect();
-            let mut line = json!({ "message": number, "role": role(message), "blocks": blocks });
-            if number.is_none() {
-                line["summary_of"] = json!([1, compacted]);
-            }
-            writeln!(out, "{}", terminal::escaped_json(&line))?;
+            let line = MessageView::new(number, message, *compacted);
+            writeln!(out, "{}", terminal::escaped_json(&json!(line)))?;
         } else {
             match number {
-                Some(number) => writeln!(out, "── {number} {}", role(message))?,
+                Some(number) => {
+                    writeln!(out, "── {number} {}", MessageView::role_word(message.role))?
+                }
                 None => writeln!(out, "── summary of 1-{compacted}")?,
             }
             for block in &message.blocks {
@@ -88,13 +87,6 @@ pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn role(message: &Message) -> &'static str {
-    match message.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-    }
 }
 
 fn as_text(block: &Block) -> String {
@@ -154,38 +146,4 @@ fn server_text(blocks: &[ServerBlock]) -> String {
         lines.push(format!("[{kind} of {tool}] {shown}{rest}{media}"));
     }
     lines.join("\n")
-}
-
-fn server_json(block: &ServerBlock) -> Value {
-    let output = block.output.as_ref().map(|output| {
-        let media: Vec<_> = output.media.iter().map(|media| &media.media_type).collect();
-        json!({
-            "text": output.text, "is_error": output.is_error, "media": media,
-            "missing": output.missing,
-        })
-    });
-    json!({ "tool": block.tool, "calls": block.calls, "args": block.input, "output": output })
-}
-
-fn as_json(block: &Block) -> Value {
-    match block {
-        Block::Text { text, .. } => json!({ "type": "text", "text": **text }),
-        Block::ToolUse { id, name, args, .. } => {
-            json!({ "type": "tool_use", "id": **id, "name": **name, "args": **args })
-        }
-        Block::ToolResult { id, text, is_error } => {
-            json!({ "type": "tool_result", "id": **id, "text": **text, "is_error": is_error })
-        }
-        Block::Media { media, .. } => json!({
-            "type": "media", "fd": media.fd.to_string(), "media_type": *media.media_type,
-        }),
-        Block::Opaque(raw) => {
-            let mut line = json!({ "type": "opaque", "format": *raw.format, "json": *raw.json });
-            let blocks = server_blocks(block);
-            if !blocks.is_empty() {
-                line["server_tools"] = blocks.iter().map(server_json).collect();
-            }
-            line
-        }
-    }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use dormouse_api::Scope;
+use dormouse::api::Scope;
 
 use crate::args::Store;
 use crate::control_api::Listen;

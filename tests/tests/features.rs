@@ -94,6 +94,9 @@ fn a_feature_brings_its_crates_and_no_other_adapter() {
             "{feature}"
         );
     }
+    // The control API serves over HTTP, and brings no client and no TLS.
+    assert_eq!(heavy("api"), BTreeSet::from(["dormouse-http", "hyper"]));
+    assert!(crates("api").contains("aide") && !crates("default").contains("aide"));
     let offline = heavy("scripted,host,store");
     assert!(
         ["reqwest", "rustls", "rmcp"]

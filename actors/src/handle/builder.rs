@@ -358,12 +358,11 @@ impl KernelBuilder {
             resumed_pids,
             last_checkpoint_id,
             labels,
-            last_commit,
             losses,
             acknowledged_losses,
         } = self.claim_store().await?;
         let labels = Arc::new(labels.with_slices(self.label_slices));
-        let commit_feed = Arc::new(CommitFeed::new(last_commit));
+        let commit_feed = Arc::new(CommitFeed::new());
         let ownership = Arc::new(Ownership::new(self.lease));
         let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, handle) = match claimed {

@@ -14,7 +14,7 @@ use crate::commit_feed::PublishedCommit;
 use crate::context::KernelContext;
 use crate::error::KernelError;
 use crate::event::ProcessView;
-use crate::ports::{CommittedFacts, Store, StoreError};
+use crate::ports::{Batch, CommittedFacts, OwnerToken, Store, StoreError, SyncLevel};
 use crate::recovery::{self, LoadPurpose};
 
 /// A durable commit of a kernel.
@@ -98,11 +98,35 @@ pub struct LogPage {
 }
 
 impl Kernel {
-    /// The commits of this kernel from now on. A kernel without a store has none.
-    #[must_use]
-    pub fn commits(&self) -> Commits {
-        let (after, receiver) = self.context.commit_feed.subscribe();
-        Commits { receiver, after }
+    /// The commits of this kernel from now on. A kernel without a store, and one whose store is open
+    /// for reading only, have none. Before the first commit of the kernel, the store is asked for
+    /// the last one.
+    ///
+    /// # Errors
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`].
+    pub async fn commits(&self) -> Result<Commits, KernelError> {
+        // Subscribed before the last commit is looked at, so that none is missed in between.
+        let receiver = self.context.commit_feed.subscribe();
+        let after = match self.context.commit_feed.last() {
+            Some(last) => last,
+            None if self.has_store() && !self.is_read_only() => self.last_stored_commit().await?,
+            None => CommitNumber(0),
+        };
+        Ok(Commits { receiver, after })
+    }
+
+    /// The last commit of the store.
+    async fn last_stored_commit(&self) -> Result<CommitNumber, KernelError> {
+        let owner = OwnerToken(self.context.owner_token);
+        let nothing = move |store: &dyn Store, _: &KernelContext| {
+            let batch = Batch {
+                ops: &[],
+                at_ms: 0,
+                sync_level: SyncLevel::Written,
+            };
+            Ok(store.commit(owner, batch)?)
+        };
+        self.context.query_store(nothing).await
     }
 
     /// The commits after `after`, up to and including `up_to`, of all processes. Costs a look at the

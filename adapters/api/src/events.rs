@@ -115,7 +115,7 @@ async fn events(
         pid: query.pid,
         texts: query.text != Some(false),
     };
-    let follower = Follower::open(api.kernel().clone(), after, wanted)?;
+    let follower = Follower::open(api.kernel().clone(), after, wanted).await?;
     let sent = stream::unfold(follower, |mut follower| async move {
         let next = follower.next().await?;
         Some((sse_event(next), follower))

@@ -28,7 +28,9 @@ pub use self::diff::{
 };
 pub use self::effect::{EffectView, EffectsView};
 pub use self::event::{EventView, FactEventView};
-pub use self::label::{LabelView, UsedOf, describe_used_up, find_used_up};
+pub use self::label::{
+    LabelView, UsedOf, describe_reached, describe_usage, describe_used_up, find_used_up,
+};
 pub(crate) use self::process::priority;
 pub use self::process::{
     AmountView, OpenCallView, PausedView, ProcessDetail, ProcessLine, ProcessPage,

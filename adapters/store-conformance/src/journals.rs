@@ -253,6 +253,48 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
     assert_eq!((other[0].commit, change), (commits[0], commits[3]));
 }
 
+/// A commit returns the number that the history has, and the end of a history is that of the whole.
+pub(crate) fn a_history_can_be_read_from_a_commit_on(subject: &mut Subject) {
+    let owner = claim(subject);
+    let commit = |subject: &mut Subject, ops: &[WriteOp]| {
+        let batch = Batch::durable(ops, NOW_MS);
+        with_store(subject, |store| store.commit(owner, batch).unwrap())
+    };
+    let empty = commit(subject, &[]);
+    let mut numbers = vec![commit(subject, &[created(1), created(2)])];
+    assert!(numbers[0] > empty);
+    let mut last = 0;
+    for count in (1..=12).chain([1, 100, 1]) {
+        let more = facts(1, last + 1..=last + count);
+        numbers.push(commit(subject, &[more, facts(2, last + 1..=last + count)]));
+        last += count;
+    }
+    assert!(
+        numbers.is_sorted_by(|left, right| left < right),
+        "{numbers:?}"
+    );
+    let nothing = commit(subject, &[]);
+    assert!(nothing >= *numbers.last().unwrap_or(&empty));
+    for pid in [Pid(1), Pid(2)] {
+        let whole = with_store(subject, |store| store.history(pid).unwrap());
+        let committed: Vec<_> = by_commit(&whole.commits);
+        let found: Vec<_> = committed.iter().map(|facts| facts.commit).collect();
+        assert_eq!(found, numbers, "{pid}");
+        for after in [empty].iter().chain(&numbers) {
+            let end = with_store(subject, |store| store.history_after(pid, *after).unwrap());
+            let expected = committed.iter().filter(|facts| facts.commit > *after);
+            let expected: Vec<_> = expected.copied().collect();
+            assert_eq!(by_commit(&end.commits), expected, "{pid} after {after:?}");
+            assert_eq!(end.lost, None);
+        }
+    }
+    let unknown = with_store(subject, |store| store.history_after(Pid(9), empty));
+    assert!(
+        matches!(unknown, Err(StoreError::UnknownProcess(Pid(9)))),
+        "{unknown:?}"
+    );
+}
+
 /// Groups a history by commits: a store may report the facts of one commit in several parts.
 fn by_commit(history: &[CommittedFacts]) -> Vec<CommittedFacts> {
     let mut commits: Vec<CommittedFacts> = Vec::new();

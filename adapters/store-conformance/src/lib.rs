@@ -44,7 +44,7 @@ pub fn check_store(mut open: impl FnMut() -> Subject) {
     }
 }
 
-const CASES: [fn(&mut Subject); 31] = [
+const CASES: [fn(&mut Subject); 32] = [
     journals::an_empty_store_contains_nothing,
     journals::a_journal_is_the_latest_image_and_the_facts_after_it,
     journals::a_commit_is_all_or_nothing,
@@ -53,6 +53,7 @@ const CASES: [fn(&mut Subject); 31] = [
     journals::facts_before_a_snapshot_can_still_be_read,
     journals::unsynced_commits_are_readable,
     journals::a_history_says_when_each_fact_was_written,
+    journals::a_history_can_be_read_from_a_commit_on,
     table::only_the_newest_owner_writes,
     table::the_table_lists_created_and_ended_processes,
     table::the_table_has_what_each_process_waits_for,

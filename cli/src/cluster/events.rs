@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use dormouse::Event;
+use dormouse::api::view::{EventView, FactEventView};
 use dormouse::id::Pid;
 use dormouse_cluster::{ClusterEvent, ClusterProcess};
 use futures_util::{Stream, StreamExt};
@@ -52,9 +53,14 @@ async fn print_json(mut events: impl Stream<Item = (Pid, ClusterEvent)> + Unpin)
     let mut out = terminal::stdout();
     while let Some((pid, event)) = events.next().await {
         let line = match event {
-            ClusterEvent::Fact { number, name } => {
-                Some(json!({ "event": "fact", "pid": pid.0, "number": number.0, "fact": name }))
-            }
+            ClusterEvent::Fact { number, name } => Some(json!(EventView::Fact(FactEventView {
+                pid: pid.0,
+                number: number.0,
+                fact: name.to_string(),
+                commit: None,
+                at_ms: None,
+                summary: None,
+            }))),
             event => kernel_event(pid, event).map(|event| event_json(&event)),
         };
         if let Some(line) = line {

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use dormouse::api::view::find_used_up;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::{Event, Events, HeldCall, Kernel, LabelStatus, Paused, ProcessInfo, ProcessStatus};
 use futures_util::StreamExt;
 
 use super::WhenAsleep;
 use crate::failure::Failure;
-use crate::label::find_used_up;
 use crate::process_trees::Trees;
 
 /// What waits for a person in a tree.

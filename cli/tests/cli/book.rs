@@ -7,10 +7,12 @@ use dormouse_tests::book::{CodeBlock, blocks_of, page, root};
 
 /// Runs a block in a folder. `cargo run -p dormouse-cli --` is the program that was built.
 fn run(block: &CodeBlock, folder: &Path) -> Output {
-    let program = env!("CARGO_BIN_EXE_dormouse");
+    let program = Path::new(env!("CARGO_BIN_EXE_dormouse"));
+    // Found by its name, as a reader has it: in the background, `$!` is the program itself.
     let script = format!(
-        "set -eo pipefail\ndormouse() {{ '{program}' \"$@\"; }}\ncargo() {{ while [[ $1 != -- ]]; do \
-         shift; done; shift; dormouse \"$@\"; }}\n{}",
+        "set -eo pipefail\nPATH='{}':$PATH\ncargo() {{ while [[ $1 != -- ]]; do shift; done; shift; \
+         dormouse \"$@\"; }}\n{}",
+        program.parent().unwrap().display(),
         block.text
     );
     let bash = Command::new("bash")
@@ -94,6 +96,11 @@ fn the_walk_with_alarms_does_what_it_says() {
 #[test]
 fn the_walk_with_a_diary_does_what_it_says() {
     assert_eq!(run_chapter("docs/reopening.md"), (4, 3));
+}
+
+#[test]
+fn the_walk_with_the_control_api_does_what_it_says() {
+    assert_eq!(run_chapter("docs/control-api.md"), (1, 1));
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::id::{CommitNumber, Pid};
+use dormouse_proto::id::Pid;
 
 use super::KernelBuilder;
 use crate::error::KernelError;
 use crate::labels::Labels;
-use crate::ports::{Batch, OwnerToken, ProcessListing, Store, StoreError, SyncLevel};
+use crate::ports::{OwnerToken, ProcessListing, Store, StoreError};
 use crate::supervisor::{PidCounter, ProcessTable};
 
 /// The result of claiming the store, if there is one.
@@ -18,8 +18,6 @@ pub(super) struct ClaimedStore {
     pub(super) resumed_pids: Vec<Pid>,
     /// The highest number that a checkpoint ever had.
     pub(super) last_checkpoint_id: u64,
-    /// The last commit in the store; 0 if there is none, or if it is open for reading only.
-    pub(super) last_commit: CommitNumber,
     /// The budgets of labels.
     pub(super) labels: Labels,
     /// Descriptions of the records that the store has lost.
@@ -41,7 +39,6 @@ impl KernelBuilder {
                 table,
                 resumed_pids: Vec::new(),
                 last_checkpoint_id: 0,
-                last_commit: CommitNumber(0),
                 labels: Labels::default(),
                 losses: Vec::new(),
                 acknowledged_losses: Vec::new(),
@@ -54,15 +51,6 @@ impl KernelBuilder {
             let owner = match store.claim() {
                 Err(StoreError::ReadOnly { .. }) => None,
                 claimed => Some(claimed?),
-            };
-            let nothing = Batch {
-                ops: &[],
-                at_ms: 0,
-                sync_level: SyncLevel::Written,
-            };
-            let last_commit = match owner {
-                Some(owner) => store.commit(owner, nothing)?,
-                None => CommitNumber(0),
             };
             let listing = store.processes()?;
             let pids = PidCounter::new(&range, &listing)?;
@@ -86,7 +74,6 @@ impl KernelBuilder {
                 table,
                 resumed_pids,
                 last_checkpoint_id,
-                last_commit,
                 labels,
                 losses,
                 acknowledged_losses,

@@ -66,14 +66,14 @@ impl Follower {
     ///
     /// # Errors
     /// If the position is beyond the end of the log.
-    pub(super) fn open(
+    pub(super) async fn open(
         kernel: Kernel,
         after: Option<LogPosition>,
         wanted: Wanted,
     ) -> Result<Self, ApiError> {
         // Subscribed before the end of the log is looked at, so that nothing is missed in between.
         let events = kernel.events();
-        let commits = kernel.commits();
+        let commits = kernel.commits().await?;
         let is_read_only = kernel.is_read_only();
         // How far a store reaches that another program may write is known once it was read.
         let end = match is_read_only {
@@ -202,7 +202,7 @@ impl Follower {
                 }
                 Err(_) => {
                     // The commits from now on, and those in between from the journals.
-                    self.commits = self.kernel.commits();
+                    self.commits = self.kernel.commits().await.ok()?;
                     self.behind = Some(self.commits.after());
                 }
             },

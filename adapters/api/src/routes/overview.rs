@@ -78,6 +78,10 @@ async fn kernel(State(api): State<ControlApi>) -> Result<Json<KernelView>, ApiEr
     let processes = kernel.processes().await?;
     let loaded = processes.iter().filter(|info| is_loaded(info)).count();
     let is_read_only = kernel.is_read_only();
+    let last_commit = match is_read_only {
+        true => None,
+        false => Some(kernel.commits().await?.after().0),
+    };
     Ok(Json(KernelView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         running: !is_read_only,
@@ -85,7 +89,7 @@ async fn kernel(State(api): State<ControlApi>) -> Result<Json<KernelView>, ApiEr
         processes: processes.len(),
         loaded,
         resident_bytes: kernel.resident_bytes(),
-        last_commit: (!is_read_only).then(|| kernel.commits().after().0),
+        last_commit,
         losses: kernel.losses().to_vec(),
         acknowledged_losses: kernel.acknowledged_losses().to_vec(),
         unreadable: kernel.unreadable(),

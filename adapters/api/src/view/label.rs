@@ -72,7 +72,7 @@ fn used(status: &LabelStatus, amount: Amount) -> u64 {
 
 /// What was used of each limit: `cost 1.02 of 5, output_tokens 64 of 50`.
 #[must_use]
-pub(crate) fn describe_usage(status: &LabelStatus) -> String {
+pub fn describe_usage(status: &LabelStatus) -> String {
     let limits = status.budget.limits.limited();
     let parts = limits.map(|(amount, limit)| {
         let (used, limit) = (amount.show(used(status, amount)), amount.show(limit));
@@ -90,13 +90,17 @@ pub fn find_used_up(statuses: &[LabelStatus], labels: &[Label]) -> Option<LabelS
     used_up.max_by_key(|status| status.until_ms).cloned()
 }
 
+/// The limit that was reached, or else what was used of each.
+#[must_use]
+pub fn describe_reached(status: &LabelStatus) -> String {
+    let reached = status.reached.as_ref();
+    reached.map_or_else(|| describe_usage(status), ToString::to_string)
+}
+
 /// What a label has used up, and until when: `user=anna: output_tokens 64 of 50, until …`.
 #[must_use]
 pub fn describe_used_up(status: &LabelStatus) -> String {
     let until = format_time(status.until_ms);
-    let reached = status
-        .reached
-        .as_ref()
-        .map_or_else(|| describe_usage(status), ToString::to_string);
+    let reached = describe_reached(status);
     format!("{}: {reached}, until {until}", status.label)
 }

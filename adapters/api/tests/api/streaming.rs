@@ -365,7 +365,7 @@ async fn facts_that_were_collected_are_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_events_of_a_kernel_and_its_commits_tell_the_same_facts() {
     let world = World::new().await;
-    let (mut events, mut commits) = (world.kernel.events(), world.kernel.commits());
+    let (mut events, mut commits) = (world.kernel.events(), world.kernel.commits().await.unwrap());
     world.session("many").await;
     world.session("fork").await;
     world.kernel.clone().shutdown().await.unwrap();
