@@ -756,3 +756,48 @@ async fn one_whose_snapshot_failed_falls_asleep_once_the_disk_has_room() {
     asleep(&session).await;
     kernel.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_could_not_be_read_for_a_while_goes_on_by_itself() {
+    let is_cut_off = Arc::new(AtomicBool::new(false));
+    let reads = Arc::new(AtomicUsize::new(0));
+    let store = Faulty::new(MemoryStore::new(), {
+        let (is_cut_off, reads) = (is_cut_off.clone(), reads.clone());
+        move |_, operation| match operation {
+            Operation::Journal if is_cut_off.load(Ordering::SeqCst) => {
+                reads.fetch_add(1, Ordering::SeqCst);
+                Fate::Fail(disk_full())
+            }
+            _ => Fate::Pass,
+        }
+    });
+    let kernel = Kernel::open(store).model("m", counts());
+    let kernel = kernel.build().await.unwrap();
+    let session = session(&kernel).await;
+    assert_eq!(turn(&session, "one").await, "1");
+    session.hibernate().await.unwrap();
+    is_cut_off.store(true, Ordering::SeqCst);
+    // Who waits now is told, and nothing is lost.
+    let error = within(session.input("lost")).await.unwrap_err();
+    assert!(
+        error.to_string().contains("stopped before it could answer"),
+        "{error}"
+    );
+    assert_eq!(status(&kernel, session.pid()).await, "held");
+    within(async {
+        while reads.load(Ordering::SeqCst) < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(status(&kernel, session.pid()).await, "held");
+    is_cut_off.store(false, Ordering::SeqCst);
+    within(async {
+        while status(&kernel, session.pid()).await != "idle" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(turn(&session, "two").await, "3");
+    kernel.shutdown().await.unwrap();
+}

@@ -21,6 +21,7 @@ use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, ProcessView};
 use crate::ownership::CloseReason;
+use crate::ports::StoreError;
 use crate::process::{
     CopyReply, Delivery, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal,
 };
@@ -39,6 +40,8 @@ pub(crate) enum RunMessage {
     Recover { pids: Vec<Pid> },
     /// The delay after a fault has elapsed.
     Restart { pid: Pid },
+    /// The delay after a load that failed has elapsed.
+    RetryLoad { pid: Pid },
     /// A journal was read, or could not be read.
     Loaded {
         pid: Pid,
@@ -87,6 +90,7 @@ impl Supervisor {
             RunMessage::Resume { pid, reply } => self.resume(pid, reply),
             RunMessage::Recover { pids } => self.recover(pids),
             RunMessage::Restart { pid } => self.restart(pid),
+            RunMessage::RetryLoad { pid } => self.retry_load(pid),
             RunMessage::Loaded { pid, result } => self.on_loaded(pid, result).await,
             RunMessage::NotDurable { pid, error } => self.on_commit_failed(pid, &error),
             RunMessage::Ended { pid, exit } => self.on_process_ended(pid, exit),
@@ -176,25 +180,51 @@ impl Supervisor {
         }
     }
 
-    /// Starts the actor of a loaded process. If the journal cannot be read, nothing is written and
-    /// the process is held: a later attempt may succeed, for instance with another tool or a
-    /// repaired disk.
+    /// Starts the actor of a loaded process.
     async fn on_loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
         let is_recovery = self.on_recovery_load_finished(pid);
-        match result.map_err(KernelError::from) {
-            Ok(loaded) if is_recovery && self.is_unjudged(&loaded) => self.leave_unloaded(pid),
-            Ok(loaded) => self.start_actor(*loaded, None).await,
-            Err(error) => {
-                let waiting = self.table.take_run_waiters(pid);
-                self.unload_failed(pid, &error.to_string());
-                let KernelError::Store(StoreFailure::Load(error)) = error else {
-                    return;
-                };
-                waiting.into_iter().for_each(|reply| {
-                    drop(reply.send(Err(StoreFailure::Load(error.clone()).into())))
-                });
+        match result {
+            Ok(loaded) => {
+                self.forget_failed_loads(pid);
+                match is_recovery && self.is_unjudged(&loaded) {
+                    true => self.leave_unloaded(pid),
+                    false => self.start_actor(*loaded, None).await,
+                }
+            }
+            Err(error) => self.on_load_failed(pid, error),
+        }
+    }
+
+    /// Holds a process whose journal cannot be read. Nothing is written: a later attempt may succeed,
+    /// for instance with another tool or a repaired disk. If the cause may pass by itself, the
+    /// process is read again, and its parent waits for it.
+    fn on_load_failed(&mut self, pid: Pid, error: LoadError) {
+        let waiting = self.table.take_run_waiters(pid);
+        let reason = error.to_string();
+        match &error {
+            // The store does not answer, as in an outage of the network.
+            LoadError::Store(StoreError::Io { .. }) => {
+                tracing::error!(%pid, reason, "a process cannot be read");
+                self.table.unload(pid, &reason);
+                self.wake_due_processes();
+                self.retry_load_later(pid);
+            }
+            // It is not known whether its bytes are damaged or cannot be reached.
+            LoadError::Content(_) => {
+                self.unload_failed(pid, &reason);
+                self.retry_load_later(pid);
+            }
+            _ => {
+                self.forget_failed_loads(pid);
+                self.unload_failed(pid, &reason);
             }
         }
+        let KernelError::Store(StoreFailure::Load(error)) = error.into() else {
+            return;
+        };
+        waiting
+            .into_iter()
+            .for_each(|reply| drop(reply.send(Err(StoreFailure::Load(error.clone()).into()))));
     }
 
     /// Whether nobody asked for this process, and it is a branch whose race ended with its kernel:

@@ -158,7 +158,8 @@ impl Swarm {
         waits.spawn(async move {
             let asked = Asked::Wait { pid: waited.pid() };
             let learned = |exit: &Exit| Learned::Exit(exit.message.to_string());
-            if history.record(asked, waited.wait(), learned).await.is_ok() {
+            let end = wait_for_end(&waited);
+            if history.record(asked, end, learned).await.is_ok() {
                 ended.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -300,6 +301,20 @@ impl Swarm {
                 .history
                 .record(asked, session.kill(), |()| Learned::Nothing)
                 .await;
+        }
+    }
+}
+
+/// Waits for the end of a process, and again if it is held meanwhile: a process that cannot be read
+/// is read again by itself when the outage is over.
+async fn wait_for_end(process: &ClusterProcess) -> Result<Exit, ClusterError> {
+    loop {
+        match process.wait().await {
+            Err(ClusterError::Refused {
+                kind: Refusal::Held,
+                ..
+            }) => tokio::time::sleep(Duration::from_millis(500)).await,
+            end => return end,
         }
     }
 }
